@@ -160,6 +160,7 @@ class Group:
 
     @property
     def num_solved(self) -> int:
+        """Rollouts whose outcome is True."""
         return sum(r.verdict.outcome is True for r in self.rollouts)
 
     @property
@@ -172,7 +173,9 @@ class Group:
 class Verifier(Protocol):
     """Judges one completion. Same input, same verdict, in any thread and any process."""
 
-    def judge(self, task: Task, completion_text: str) -> Verdict: ...
+    def judge(self, task: Task, completion_text: str) -> Verdict:
+        """The verdict on one completion of this task."""
+        ...
 
     def gold(self, task: Task) -> str:
         """A completion that must earn reward 1."""

@@ -1,0 +1,95 @@
+"""The whole recipe: every section, and the rules that hold between sections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from .curation import CurationSection
+from .data import DataSection
+from .evaluation import EvaluationSection
+from .model import ModelSection
+from .rollout import RolloutSection
+from .section import Many, Section, problem
+from .stage import SftSection, StageSection
+from .verifier import VerifierSection
+
+
+class Recipe(Section):
+    """Everything that a run depends on. Paths in it are relative to `folder`.
+
+    Example:
+        recipe = load_recipe("recipe.toml")
+        recipe.rollout.group_size            # 8
+        recipe.resolve(recipe.data.source)   # <folder of recipe.toml>/rows.jsonl
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the run; letters, digits, - _ and . only, and a letter or digit first."""
+    seed: int = Field(default=0, ge=0)
+    """Start of every random number in the run, 0 or more."""
+    output_dir: str = Field(default="runs", min_length=1)
+    """Folder that receives the run's own folder."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads of torch, 1 or more; None = torch's own choice."""
+    model: ModelSection
+    """The weights."""
+    data: DataSection
+    """The tasks."""
+    verifier: VerifierSection
+    """The truth."""
+    rollout: RolloutSection = RolloutSection()
+    """Sampling."""
+    evaluation: EvaluationSection = EvaluationSection()
+    """Measuring."""
+    curation: CurationSection = CurationSection()
+    """Selecting prompts."""
+    stages: Many[StageSection] = Field(min_length=1)
+    """Training, one stage after the other; 1 or more."""
+
+    _folder: Path = PrivateAttr(default=Path("."))
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths start: the recipe file's folder. Not part of the TOML text."""
+        return self._folder
+
+    def resolve(self, path: str) -> Path:
+        """The place that a path of the recipe means: absolute ones as they are, others below `folder`."""
+        return self._folder / Path(path).expanduser()
+
+    def in_folder(self, folder: Path) -> Recipe:
+        """The same recipe with its relative paths starting at `folder`."""
+        moved = self.model_copy()
+        moved._folder = folder
+        return moved
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Recipe:
+        seen: dict[str, int] = {}
+        for index, stage in enumerate(self.stages):
+            if stage.name in seen:
+                raise problem(
+                    f"stages.{index}.name",
+                    "is also the name of stages[{first}]; give each stage its own name",
+                    first=seen[stage.name],
+                )
+            seen[stage.name] = index
+            self._stage_has_data(index, stage)
+        return self
+
+    def _stage_has_data(self, index: int, stage: StageSection) -> None:
+        if isinstance(stage.algorithm, SftSection):
+            if self.data.split is None and self.data.demonstrations is None:
+                raise problem(
+                    f"stages.{index}.algorithm.name",
+                    "imitates demonstrations and there are none; set data.demonstrations",
+                )
+            if self.data.split is not None and self.data.split.demonstrations == 0:
+                raise problem(
+                    f"stages.{index}.algorithm.name",
+                    "imitates demonstrations and there are none; set data.split.demonstrations to 1 or more",
+                )
+        elif self.data.source is None and self.data.train is None:
+            raise problem(f"stages.{index}.algorithm.name", "learns from tasks and there are none; set data.train")

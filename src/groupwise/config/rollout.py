@@ -1,0 +1,51 @@
+"""[rollout]: how many completions are sampled, and from which distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from .section import Many, Section, problem
+
+
+class RolloutSection(Section):
+    """One step samples prompts_per_step x group_size completions; nothing else has to divide anything."""
+
+    group_size: int = Field(default=8, ge=2, le=256)
+    """Rollouts per prompt (G), 2 to 256. Larger groups waste fewer prompts: `groupwise plan` shows the trade-off."""
+    prompts_per_step: int = Field(default=8, ge=1)
+    """Different prompts in one optimizer step, 1 or more."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Divides the logits before sampling, above 0; 1 = the model's own distribution."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample from the most likely tokens that together have this probability, above 0, at most 1; 1 = from all."""
+    top_k: int = Field(default=0, ge=0)
+    """Sample from this many most likely tokens; 0 = from all."""
+    max_completion_tokens: int = Field(default=128, ge=1)
+    """A completion is cut here, in tokens, 1 or more; cut completions are counted."""
+    stop: Many[str] = ()
+    """Texts that end a completion; empty = only the model's end tokens do."""
+    max_rows: int = Field(default=256, ge=1)
+    """Completions decoded at once, 1 or more; bounds the memory, not the step."""
+
+    @field_validator("group_size", mode="before")
+    @classmethod
+    def _more_than_one(cls, group_size: Any) -> Any:
+        if group_size == 1 and group_size is not True:
+            raise problem("", "is not possible: a rollout cannot be its own baseline; allowed: 2 to 256")
+        return group_size
+
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _not_greedy(cls, temperature: Any) -> Any:
+        if temperature == 0 and temperature is not False:
+            raise problem("", "is not possible: every rollout of a group would be the same; allowed: above 0")
+        return temperature
+
+    @field_validator("stop")
+    @classmethod
+    def _not_empty(cls, stop: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in stop:
+            raise problem("", "holds an empty text, which would end every completion at once")
+        return stop

@@ -1,0 +1,229 @@
+"""From a recipe to objects: the only file that knows every part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.config import Recipe
+from groupwise.config.stage import OptimSection, SftSection, StageSection
+from groupwise.curation import PromptLedger
+from groupwise.data import TaskSets, load_tasks, render_demonstration, render_prompt
+from groupwise.errors import DataError, VerifierError
+from groupwise.models import LoadedModel, ScoredSequence, load_model, padded_logprobs, tree_logprobs, why_no_tree
+from groupwise.rollout import Engine, Sampling, TorchEngine
+from groupwise.rollout.engine import Progress
+from groupwise.training import GrpoOptions, OptimOptions, grpo, sft
+from groupwise.training.algorithm import Algorithm
+from groupwise.training.batch import derive_seed
+from groupwise.training.step import LogprobsFunction
+from groupwise.types import Prompt, Task
+from groupwise.verifiers import SqlVerifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The model with the two ways of using it."""
+
+    loaded: LoadedModel
+    engine: Engine
+    logprobs: LogprobsFunction
+    note: str
+    """Says so where the model needs the slower path; else empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedTasks:
+    """Tasks with their prompts; prompts[i] belongs to tasks[i]."""
+
+    tasks: tuple[Task, ...]
+    prompts: tuple[Prompt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedSets:
+    """All tasks of a run as the model sees them."""
+
+    demonstrations: tuple[ScoredSequence, ...]
+    train: RenderedTasks
+    heldout: RenderedTasks
+    notes: tuple[str, ...]
+    """One sentence for each set from which tasks were dropped."""
+
+
+def build_verifier(recipe: Recipe) -> SqlVerifier:
+    """The verifier that serves curation, training and evaluation alike."""
+    section = recipe.verifier
+    return SqlVerifier(
+        snapshots=section.snapshots,
+        gold_column=section.gold_column,
+        answer_in=section.answer_in,
+        time_limit_s=section.time_limit_s,
+        memory_limit_mb=section.memory_limit_mb,
+        num_workers=section.num_workers,
+        base_folder=recipe.folder,
+    )
+
+
+def build_tasks(recipe: Recipe, verifier: SqlVerifier) -> tuple[TaskSets, tuple[str, ...]]:
+    """The recipe's tasks, every gold of them proven usable, with a note on those that were dropped.
+
+    Raises:
+        DataError: for files, columns and sizes that cannot be used.
+        VerifierError: for unusable golds, unless the recipe says to drop them.
+    """
+    sets = load_tasks(recipe.data, recipe.folder, recipe.seed)
+    everything = [*sets.demonstrations, *sets.train, *sets.heldout]
+    unusable = {u.task_id: u.reason for u in verifier.check(everything)}
+    notes: tuple[str, ...] = ()
+    if unusable and recipe.verifier.unusable_gold == "refuse":
+        raise VerifierError(_unusable_message(unusable, len(everything)))
+    if unusable:
+        reasons = Counter(reason.split(" ")[0].rstrip(":") for reason in unusable.values())
+        counts = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+        notes = (f"{len(unusable)} of {len(everything)} tasks dropped for their gold: {counts}",)
+        sets = TaskSets(
+            **{
+                name: tuple(t for t in getattr(sets, name) if t.id not in unusable)
+                for name in ("demonstrations", "train", "heldout")
+            }
+        )
+    _refuse_small_sets(recipe, sets)
+    return sets, notes
+
+
+def _unusable_message(unusable: dict[str, str], num_tasks: int) -> str:
+    shown = "\n".join(f"  {task_id}: {reason}" for task_id, reason in list(unusable.items())[:5])
+    return (
+        f"{len(unusable)} of {num_tasks} golds cannot be used:\n{shown}\n"
+        '  Mend them, filter them out with data.where_not, or set verifier.unusable_gold = "drop".'
+    )
+
+
+def _refuse_small_sets(recipe: Recipe, sets: TaskSets) -> None:
+    """A step must not hold a task twice, and an empty set teaches or measures nothing."""
+    for stage in recipe.stages:
+        if isinstance(stage.algorithm, SftSection):
+            given, wanted, setting = len(sets.demonstrations), stage.algorithm.tasks_per_step, "tasks_per_step"
+            what = "demonstrations"
+        else:
+            given, wanted, setting = len(sets.train), recipe.rollout.prompts_per_step, "rollout.prompts_per_step"
+            what = "training tasks"
+        if given < wanted:
+            raise DataError(
+                f"stage {stage.name!r}: a step needs {wanted} {what} ({setting}), the data has {given}.\n"
+                f"  Lower {setting} to at most {given}, or give more tasks."
+            )
+    if not sets.heldout:
+        raise DataError("no held-out task is left to evaluate on; give more, or filter fewer out.")
+
+
+def build_policy(recipe: Recipe) -> Policy:
+    """Loads the model and chooses the token tree where the model can be served by it."""
+    section = recipe.model
+    name = section.name
+    if (recipe.folder / name).exists():
+        name = str(recipe.folder / name)
+    loaded = load_model(name, device=section.device, dtype=section.dtype, revision=section.revision)
+    if section.gradient_checkpointing:
+        loaded.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    reason = why_no_tree(loaded.model)
+    note = "" if reason is None else f"This model runs without the token tree, which is slower: {reason}."
+    return Policy(
+        loaded=loaded,
+        engine=TorchEngine(loaded, max_rows=recipe.rollout.max_rows, use_tree=reason is None),
+        logprobs=tree_logprobs if reason is None else padded_logprobs,
+        note=note,
+    )
+
+
+def render_sets(recipe: Recipe, sets: TaskSets, loaded: LoadedModel) -> RenderedSets:
+    """Tasks to token ids; a prompt longer than data.max_prompt_tokens is dropped and counted, never cut."""
+    notes: list[str] = []
+    limit = recipe.data.max_prompt_tokens
+
+    def render(name: str, tasks: Sequence[Task]) -> RenderedTasks:
+        pairs = [(task, render_prompt(task, loaded.tokenizer)) for task in tasks]
+        kept = [(task, prompt) for task, prompt in pairs if len(prompt.token_ids) <= limit]
+        if pairs and not kept:
+            shortest = min(len(prompt.token_ids) for _, prompt in pairs)
+            raise DataError(
+                f"all {len(pairs)} {name} prompts are longer than data.max_prompt_tokens = {limit}; "
+                f"the shortest has {shortest} tokens.\n  Raise the limit or shorten the prompts."
+            )
+        if len(kept) < len(pairs):
+            notes.append(f"{len(pairs) - len(kept)} of {len(pairs)} {name} prompts dropped: over {limit} tokens")
+        return RenderedTasks(tasks=tuple(t for t, _ in kept), prompts=tuple(p for _, p in kept))
+
+    demonstrations = render("demonstration", sets.demonstrations)
+    end = loaded.end_token_ids[0]
+    completions = [render_demonstration(task, loaded.tokenizer, end)[1] for task in demonstrations.tasks]
+    return RenderedSets(
+        demonstrations=tuple(
+            ScoredSequence(token_ids=(*prompt.token_ids, *completion), prompt_length=len(prompt.token_ids))
+            for prompt, completion in zip(demonstrations.prompts, completions, strict=True)
+        ),
+        train=render("training", sets.train),
+        heldout=render("held-out", sets.heldout),
+        notes=tuple(notes),
+    )
+
+
+def sampling(recipe: Recipe) -> Sampling:
+    """How training rollouts are drawn."""
+    section = recipe.rollout
+    return Sampling(
+        max_tokens=section.max_completion_tokens,
+        temperature=section.temperature,
+        top_p=section.top_p,
+        top_k=section.top_k,
+        stop=tuple(section.stop),
+    )
+
+
+def evaluation_sampling(recipe: Recipe) -> Sampling:
+    """How held-out samples are drawn: temperature 1 and the whole vocabulary, whatever training does."""
+    return Sampling(max_tokens=recipe.rollout.max_completion_tokens, stop=tuple(recipe.rollout.stop))
+
+
+def build_algorithm(
+    recipe: Recipe,
+    stage: StageSection,
+    *,
+    policy: Policy,
+    verifier: Any,
+    demonstrations: tuple[ScoredSequence, ...],
+    train: RenderedTasks,
+    progress: Callable[[int], Progress] | None = None,
+) -> Algorithm:
+    """The algorithm of one stage over its data."""
+    seed = derive_seed(recipe.seed, stage.name)
+    section = stage.algorithm
+    if isinstance(section, SftSection):
+        return sft(demonstrations, tasks_per_step=section.tasks_per_step, seed=seed)
+    curation = recipe.curation
+    ledger = PromptLedger(
+        [task.id for task in train.tasks],
+        seed=derive_seed(seed, "order"),
+        retire_after_visits=curation.retire_after_visits if curation.enabled else 0,
+    )
+    return grpo(
+        GrpoOptions(**section.model_dump(exclude={"name"})),
+        engine=policy.engine,
+        verifier=verifier,
+        tasks=train.tasks,
+        prompts=train.prompts,
+        ledger=ledger,
+        prompts_per_step=recipe.rollout.prompts_per_step,
+        group_size=recipe.rollout.group_size,
+        sampling=sampling(recipe),
+        seed=seed,
+        progress=progress,
+    )
+
+
+def optim_options(section: OptimSection) -> OptimOptions:
+    """The optimizer settings under the same names."""
+    return OptimOptions(**section.model_dump())

@@ -1,0 +1,372 @@
+"""A whole run in this process: measure, train stage by stage, measure again, write everything down."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from groupwise.config import Recipe, dump_toml
+from groupwise.config.stage import SftSection, StageSection
+from groupwise.launch.assemble import (
+    Policy,
+    RenderedSets,
+    RenderedTasks,
+    build_algorithm,
+    build_policy,
+    build_tasks,
+    build_verifier,
+    evaluation_sampling,
+    optim_options,
+    render_sets,
+    sampling,
+)
+from groupwise.launch.display import Display, Quiet
+from groupwise.models import ScoredSequence
+from groupwise.rollout import collect_groups
+from groupwise.runs import (
+    FileRecorder,
+    RunDirectory,
+    RunSummary,
+    StageSummary,
+    clustered_wilson,
+    software_versions,
+    wilson,
+    write_atomic,
+    write_summary,
+)
+from groupwise.training import Evaluation, StageOptions, evaluate_tasks, run_stage
+from groupwise.training.batch import derive_seed
+from groupwise.training.numerics import check_logprobs
+from groupwise.types import Group, Verifier
+from groupwise.verifiers import SqlVerifier
+
+
+@dataclass(slots=True)
+class Run:
+    """The parts of a run that is under way, and what it has shown so far."""
+
+    recipe: Recipe
+    policy: Policy
+    verifier: Verifier
+    sets: RenderedSets
+    directory: RunDirectory
+    recorder: FileRecorder
+    display: Display
+    summaries: list[StageSummary] = field(default_factory=list)
+    policy_version: int = 0
+    stop_asked: bool = False
+
+
+def train(recipe: Recipe, display: Display | None = None) -> tuple[RunDirectory, RunSummary]:
+    """Runs every stage of a recipe; returns where it was written and what it achieved.
+
+    Everything that can be wrong with the recipe, the data, the golds or the model is refused before a file is written.
+    One Ctrl-C ends the run after the step under way, with a checkpoint and a summary; a second one ends it at once.
+
+    Raises:
+        GroupwiseError: for anything the user can mend.
+    """
+    display = display or Quiet()
+    verifier = build_verifier(recipe)
+    try:
+        policy, sets = prepare(recipe, verifier, display)
+        directory = RunDirectory.create(recipe.resolve(recipe.output_dir), recipe.name)
+        run = Run(
+            recipe=recipe,
+            policy=policy,
+            verifier=verifier,
+            sets=sets,
+            directory=directory,
+            recorder=FileRecorder(directory),
+            display=display,
+        )
+        write_atomic(directory.recipe, dump_toml(recipe))
+        write_atomic(directory.environment, json.dumps(_environment(run, verifier.version), indent=1))
+        with _stop_on_interrupt(run):
+            _run_stages(run)
+        return directory, _summary(run)
+    finally:
+        verifier.close()
+
+
+def prepare(recipe: Recipe, verifier: SqlVerifier, display: Display) -> tuple[Policy, RenderedSets]:
+    """Everything before the first token is sampled; raises for whatever the user must mend."""
+    if recipe.threads is not None:
+        torch.set_num_threads(recipe.threads)
+    with display.working("checking every gold answer"):
+        sets, notes = build_tasks(recipe, verifier)
+    with display.working(f"loading {recipe.model.name.rsplit('/', 1)[-1]}"):
+        policy = build_policy(recipe)
+        rendered = render_sets(recipe, sets, policy.loaded)
+    for note in (*notes, *rendered.notes, policy.note):
+        if note:
+            display.line(note)
+    if recipe.model.attention_check:
+        check_logprobs(policy.loaded.model, _sample_sequences(rendered), logprobs=policy.logprobs)
+    return policy, rendered
+
+
+def evaluate(recipe: Recipe, display: Display | None = None) -> StageSummary:
+    """Measures the recipe's model on its held-out tasks; writes nothing.
+
+    Raises:
+        GroupwiseError: for anything the user can mend.
+    """
+    display = display or Quiet()
+    verifier = build_verifier(recipe)
+    try:
+        policy, sets = prepare(recipe, verifier, display)
+        return summarise("base", *_evaluate(recipe, policy, verifier, sets, display, "evaluating"))
+    finally:
+        verifier.close()
+
+
+def _run_stages(run: Run) -> None:
+    _measure(run, "base", 0.0)
+    for stage in run.recipe.stages:
+        started = time.monotonic()
+        if not _run_stage(run, stage):
+            break
+        _measure(run, stage.name, time.monotonic() - started)
+        if run.stop_asked:
+            break
+
+
+def _run_stage(run: Run, stage: StageSection) -> bool:
+    """True where the stage did at least one step, so that its weights are worth measuring."""
+    train = run.sets.train
+    if not isinstance(stage.algorithm, SftSection) and run.recipe.curation.enabled:
+        train = _curated(run, stage)
+        if not train.tasks:
+            run.display.line(
+                "Every training prompt is always or never solved: GRPO has nothing to learn from. Stopped."
+            )
+            return False
+    with run.display.working(f"{stage.name}: {stage.steps} steps") as advance:
+
+        def on_step(step: int, metrics: dict[str, float]) -> None:
+            advance(step, stage.steps, step_note(metrics))
+            every = run.recipe.evaluation.every
+            if every and step % every == 0 and step < stage.steps:
+                _measure(run, f"{stage.name} step {step}", 0.0, final=False)
+
+        outcome = run_stage(
+            StageOptions(
+                name=stage.name,
+                num_steps=stage.steps,
+                optim=optim_options(stage.optim),
+                checkpoints=run.directory.checkpoints,
+                checkpoint_every=stage.checkpoint_every,
+            ),
+            build_algorithm(
+                run.recipe,
+                stage,
+                policy=run.policy,
+                verifier=run.verifier,
+                demonstrations=run.sets.demonstrations,
+                train=train,
+            ),
+            run.policy.loaded,
+            logprobs=run.policy.logprobs,
+            recorder=run.recorder,
+            policy_version=run.policy_version,
+            on_new_weights=run.policy.engine.set_policy_version,
+            on_step=on_step,
+            should_stop=lambda: run.stop_asked,
+        )
+    run.policy_version = outcome.policy_version
+    if outcome.stopped:
+        run.display.line(f"Stopped after step {outcome.steps_done} of {stage.name}, as asked.")
+    run.display.line(f"Checkpoint: {outcome.checkpoint}")
+    return outcome.steps_done > 0
+
+
+def _curated(run: Run, stage: StageSection) -> RenderedTasks:
+    """The training tasks that the model solves sometimes; the others are set aside, counted and written down."""
+    num_samples = run.recipe.curation.samples_per_prompt
+    if num_samples < 2:
+        return run.sets.train
+    train = run.sets.train
+    with run.display.working(f"{stage.name}: pass rate of {len(train.tasks)} training prompts") as advance:
+        groups = collect_groups(
+            run.policy.engine,
+            run.verifier,
+            train.tasks,
+            train.prompts,
+            group_size=num_samples,
+            sampling=sampling(run.recipe),
+            seed=derive_seed(run.recipe.seed, stage.name, "curation"),
+            progress=advance,
+        ).groups
+    always = [g.task.id for g in groups if g.num_scored and g.num_solved == g.num_scored]
+    never = [g.task.id for g in groups if g.num_solved == 0]
+    kept = [i for i, g in enumerate(groups) if not g.is_dead]
+    run.recorder.event(
+        "curated",
+        {
+            "stage": stage.name,
+            "samples_per_prompt": num_samples,
+            "kept": len(kept),
+            "always_solved": always,
+            "never_solved": never,
+            "solved": {g.task.id: g.num_solved for g in groups},
+        },
+    )
+    run.display.line(
+        f"Of {len(groups)} training prompts, {len(kept)} are solved sometimes and stay; "
+        f"set aside: {len(always)} always solved, {len(never)} never solved (of {num_samples} samples each)."
+    )
+    return RenderedTasks(tasks=tuple(train.tasks[i] for i in kept), prompts=tuple(train.prompts[i] for i in kept))
+
+
+def step_note(metrics: dict[str, float]) -> str:
+    """The few numbers of a step worth a place beside the progress bar."""
+    if "nll" in metrics:
+        return f"loss {metrics['nll']:.3f}"
+    if "pass_rate" in metrics:
+        live = f"{metrics['live_groups']:.0f}/{metrics['num_groups']:.0f}"
+        return f"pass rate {metrics['pass_rate']:.2f}  live groups {live}"
+    return ""
+
+
+def _measure(run: Run, name: str, train_seconds: float, *, final: bool = True) -> None:
+    """Evaluates the current weights; final results go into the summary, which is rewritten each time."""
+    evaluation, rendered = _evaluate(
+        run.recipe, run.policy, run.verifier, run.sets, run.display, f"{name}: held-out evaluation"
+    )
+    summary = summarise(name, evaluation, rendered, train_seconds)
+    run.recorder.event(
+        "evaluation",
+        {
+            "name": name,
+            "policy_version": run.policy_version,
+            "pass_rate": summary.pass_rate,
+            "greedy_pass_rate": summary.greedy_pass_rate,
+            "seconds": evaluation.seconds,
+            "solved": {g.task.id: g.num_solved for g in evaluation.groups},
+            "greedy_solved": {g.task.id: g.num_solved for g in evaluation.greedy_groups},
+        },
+    )
+    stage = f"evaluation-{name.replace(' ', '-')}"
+    run.recorder.rollouts(stage, run.policy_version, evaluation.groups, _no_advantages(evaluation.groups))
+    low, high = summary.interval.low, summary.interval.high
+    run.display.line(
+        f"{name}: held-out pass rate {summary.pass_rate:.1%} [{low:.1%}, {high:.1%}] at temperature 1"
+        + (f", greedy {summary.greedy_pass_rate:.1%}" if summary.greedy_pass_rate is not None else "")
+    )
+    if final:
+        run.summaries.append(summary)
+        write_summary(run.directory.summary, _summary(run))
+
+
+def _evaluate(
+    recipe: Recipe, policy: Policy, verifier: Verifier, sets: RenderedSets, display: Display, title: str
+) -> tuple[Evaluation, RenderedTasks]:
+    section = recipe.evaluation
+    num = section.num_prompts or len(sets.heldout.tasks)
+    heldout = RenderedTasks(tasks=sets.heldout.tasks[:num], prompts=sets.heldout.prompts[:num])
+    with display.working(title) as advance:
+        evaluation = evaluate_tasks(
+            policy.engine,
+            verifier,
+            heldout.tasks,
+            heldout.prompts,
+            samples_per_prompt=section.samples_per_prompt,
+            greedy=section.greedy,
+            sampling=evaluation_sampling(recipe),
+            seed=derive_seed(recipe.seed, "evaluation"),
+            progress=advance,
+        )
+    return evaluation, heldout
+
+
+def summarise(name: str, evaluation: Evaluation, heldout: RenderedTasks, train_seconds: float = 0.0) -> StageSummary:
+    """An evaluation as a row of the table: rates with 95 % intervals, lengths of right and wrong answers."""
+    rates = evaluation.prompt_rates
+    greedy = evaluation.greedy_outcomes
+    if not rates:  # only greedy was asked for: it stands in both places
+        rates = [float(outcome) for outcome in greedy]
+    return StageSummary(
+        name=name,
+        pass_rate=sum(rates) / len(rates) if rates else float("nan"),
+        interval=clustered_wilson(rates, max(1, evaluation.samples_per_prompt)),
+        greedy_pass_rate=sum(greedy) / len(greedy) if greedy else None,
+        greedy_interval=wilson(sum(greedy), len(greedy)) if greedy else None,
+        num_prompts=len(heldout.tasks),
+        mean_length_right=evaluation.mean_length(right=True),
+        mean_length_wrong=evaluation.mean_length(right=False),
+        truncated_frac=evaluation.truncated_frac,
+        seconds=train_seconds + evaluation.seconds,
+    )
+
+
+def _summary(run: Run) -> RunSummary:
+    return RunSummary(
+        stages=tuple(run.summaries),
+        peak_memory_bytes=peak_memory_bytes(),
+        seeds={"run": run.recipe.seed},
+        versions=software_versions(),
+    )
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that this process has held: on the GPU where there is one, else resident in the host."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _environment(run: Run, verifier_version: str) -> dict[str, object]:
+    return {
+        "versions": software_versions(),
+        "verifier_version": verifier_version,
+        "model_source": run.policy.loaded.source,
+        "token_tree": not run.policy.note,
+        "threads": torch.get_num_threads(),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "num_tasks": {
+            "demonstrations": len(run.sets.demonstrations),
+            "train": len(run.sets.train.tasks),
+            "heldout": len(run.sets.heldout.tasks),
+        },
+    }
+
+
+def _sample_sequences(sets: RenderedSets) -> list[ScoredSequence]:
+    """A few sequences to compare the two forwards on: prompts that share what the run's prompts share."""
+    prompts = [p.token_ids for p in (*sets.train.prompts[:2], *sets.heldout.prompts[:1])]
+    return [ScoredSequence(token_ids=(*ids, *ids[-4:]), prompt_length=len(ids)) for ids in prompts if ids]
+
+
+def _no_advantages(groups: tuple[Group, ...]) -> list[list[float]]:
+    return [[0.0] * len(g.rollouts) for g in groups]
+
+
+@contextmanager
+def _stop_on_interrupt(run: Run) -> Iterator[None]:
+    """The first Ctrl-C asks the loop to end after its step; the second is an ordinary KeyboardInterrupt."""
+
+    def ask(signum: int, frame: object) -> None:
+        run.stop_asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        run.display.line("Stopping after this step; press Ctrl-C again to stop at once.")
+
+    try:
+        before: Callable | int | None = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not the main thread: Ctrl-C is somebody else's
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,69 @@
+"""Generate and judge: prompts in, groups of rollouts out. No tensors here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from groupwise.rollout.engine import Engine, Progress, Sampling
+from groupwise.types import Completion, Group, Prompt, Rollout, Status, Task, Verdict, Verifier
+
+JUDGE_THREADS = 8
+"""Judgements in flight; a verifier bounds its own workers."""
+
+
+class CollectedGroups(NamedTuple):
+    """Judged groups and what they took."""
+
+    groups: list[Group]
+    generate_s: float
+    judge_s: float
+
+
+def collect_groups(
+    engine: Engine,
+    verifier: Verifier,
+    tasks: Sequence[Task],
+    prompts: Sequence[Prompt],
+    *,
+    group_size: int,
+    sampling: Sampling,
+    seed: int,
+    progress: Progress | None = None,
+) -> CollectedGroups:
+    """One group of group_size judged completions for each task; prompts[i] belongs to tasks[i]."""
+    started = time.monotonic()
+    completions = engine.generate(prompts, group_size, sampling, seed=seed, progress=progress)
+    generated = time.monotonic()
+    pairs = [(task, completion) for task, group in zip(tasks, completions, strict=True) for completion in group]
+    verdicts = iter(judge_all(verifier, pairs))
+    groups = [
+        Group(
+            task=task,
+            prompt=prompt,
+            rollouts=tuple(Rollout(completion=completion, verdict=next(verdicts)) for completion in group),
+        )
+        for task, prompt, group in zip(tasks, prompts, completions, strict=True)
+    ]
+    return CollectedGroups(groups, generated - started, time.monotonic() - generated)
+
+
+def judge_all(verifier: Verifier, pairs: Sequence[tuple[Task, Completion]]) -> list[Verdict]:
+    """Verdicts in the order of the pairs."""
+    with ThreadPoolExecutor(JUDGE_THREADS) as threads:
+        return list(threads.map(lambda pair: judge_safely(verifier, pair[0], pair[1].text), pairs))
+
+
+def judge_safely(verifier: Verifier, task: Task, text: str) -> Verdict:
+    """The verdict, or an unscored one that names the exception: a verifier's failure is never a reward."""
+    try:
+        return verifier.judge(task, text)
+    except Exception as error:  # the process boundary of a verifier that we did not write
+        return Verdict(
+            status=Status.UNSCORED,
+            reward=None,
+            outcome=None,
+            reason=f"verifier_raised {type(error).__name__}: {error}",
+        )

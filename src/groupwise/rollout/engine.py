@@ -1,0 +1,56 @@
+"""The seam behind which completions are sampled: in this process (torch_engine.py) or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from groupwise.types import Completion, Prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn.
+
+    Example:
+        Sampling(temperature=1.0, max_tokens=64)
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    """Divides the logits; 0 is greedy."""
+    top_p: float = 1.0
+    """Keep the most likely tokens that together reach this probability; 1 keeps all."""
+    top_k: int = 0
+    """Keep this many most likely tokens; 0 keeps all."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion. The text is cut before them; the tokens keep them."""
+
+
+Progress = Callable[[int, int], None]
+"""Called as progress(finished completions, all completions) while an engine works."""
+
+
+class Engine(Protocol):
+    """Samples completions from the newest weights it was given.
+
+    The same seed, prompts and weights give the same completions: each completion has its own random stream, so that
+    what is decoded beside it does not matter.
+    """
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        sampling: Sampling,
+        *,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> list[list[Completion]]:
+        """group_size completions for each prompt, in the given order."""
+        ...
+
+    def set_policy_version(self, version: int) -> None:
+        """Says how many optimizer steps the weights now contain; stamped on every completion."""
+        ...

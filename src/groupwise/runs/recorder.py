@@ -1,0 +1,230 @@
+"""Writes down what happened while training, and reads it back.
+
+Metrics and events are append-only JSON lines; the rollouts of a step are one parquet file. Two rules shape the code:
+
+- Recording never stops training. A full disk is logged once and counted in `num_failures`; the step goes on.
+- A crash costs the line that was being written and no other. A line counts once its newline is there: the reader
+  ignores a torn last line and the next append removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from groupwise.errors import DataError
+from groupwise.runs.directory import RunDirectory
+from groupwise.types import Check, Group
+
+_logger = logging.getLogger(__name__)
+
+_FAILURES = (OSError, ValueError, TypeError, ArithmeticError, RuntimeError, pa.ArrowException)
+"""What a disk, a codec or a value that is no number can raise."""
+
+ROLLOUT_SCHEMA = pa.schema(
+    [
+        ("stage", pa.string()),
+        ("step", pa.int64()),
+        ("task_id", pa.string()),
+        ("group", pa.int32()),  # position of the group in the step
+        ("rollout", pa.int32()),  # position of the rollout in its group
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("completion_ids", pa.list_(pa.int32())),
+        ("text", pa.string()),
+        ("stop", pa.string()),
+        ("status", pa.string()),
+        ("reward", pa.float64()),  # null where unscored
+        ("outcome", pa.bool_()),  # null where unscored
+        ("reason", pa.string()),
+        ("checks", pa.string()),  # JSON: [{"name", "passed", "expected", "found"}]
+        ("advantage", pa.float64()),
+        ("num_tokens", pa.int32()),  # of the completion
+        ("sampler_logprobs", pa.list_(pa.float32())),
+        ("policy_version", pa.int64()),
+    ]
+)
+"""The columns of rollouts/*.parquet, one row a rollout."""
+
+
+class FileRecorder:
+    """A `groupwise.types.Recorder` that writes into a run folder. One process writes one folder.
+
+    Example:
+        recorder = FileRecorder(RunDirectory.create("runs", "shop-sql"))
+        recorder.metrics("grpo", 1, {"loss": 0.02})   # {"stage": "grpo", "step": 1, "time": 1.7e9, "loss": 0.02}
+    """
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self.num_failures = 0
+
+    def metrics(self, stage: str, step: int, values: Mapping[str, float]) -> None:
+        """Append one row; NaN and infinity become null. The names stage, step and time are the recorder's own."""
+
+        def write() -> None:
+            row = {name: float(value) for name, value in values.items()}
+            _append_line(self.directory.metrics, row | {"stage": stage, "step": step, "time": time.time()})
+
+        self._attempt(f"metrics of {stage} step {step}", write)
+
+    def rollouts(self, stage: str, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> None:
+        """Write one parquet file; a step that is repeated after a resume replaces its first attempt."""
+
+        def write() -> None:
+            table = rollout_table(stage, step, groups, advantages)
+            path = self.directory.rollouts_of(stage, step)
+            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+            try:
+                pq.write_table(table, temporary, compression="zstd")
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+        self._attempt(f"rollouts of {stage} step {step}", write)
+
+    def event(self, name: str, payload: Mapping[str, Any]) -> None:
+        """Append {"event": name, "time": seconds since 1970, **payload}; values that JSON lacks become their str."""
+
+        def write() -> None:
+            _append_line(self.directory.events, dict(payload) | {"event": name, "time": time.time()})
+
+        self._attempt(f"event {name}", write)
+
+    def _attempt(self, what: str, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except _FAILURES as error:
+            self.num_failures += 1
+            if self.num_failures == 1:
+                _logger.warning(
+                    "could not record the %s in %s (%s: %s); training goes on, further failures are only counted",
+                    what,
+                    self.directory.path,
+                    type(error).__name__,
+                    error,
+                )
+
+
+def rollout_table(stage: str, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> pa.Table:
+    """The rollouts of one step in `ROLLOUT_SCHEMA`; advantages[g][i] belongs to groups[g].rollouts[i].
+
+    Raises:
+        ValueError: if advantages do not have the shape of groups.
+    """
+    rows: list[dict[str, Any]] = []
+    for g, (group, group_advantages) in enumerate(zip(groups, advantages, strict=True)):
+        for i, (rollout, advantage) in enumerate(zip(group.rollouts, group_advantages, strict=True)):
+            completion, verdict = rollout.completion, rollout.verdict
+            rows.append(
+                {
+                    "stage": stage,
+                    "step": step,
+                    "task_id": group.task.id,
+                    "group": g,
+                    "rollout": i,
+                    "prompt_ids": group.prompt.token_ids,
+                    "completion_ids": completion.token_ids,
+                    "text": _encodable(completion.text),
+                    "stop": completion.stop.value,
+                    "status": verdict.status.value,
+                    "reward": verdict.reward,
+                    "outcome": verdict.outcome,
+                    "reason": _encodable(verdict.reason),
+                    "checks": json.dumps([_check(c) for c in verdict.checks]),
+                    "advantage": float(advantage),
+                    "num_tokens": len(completion.token_ids),
+                    "sampler_logprobs": completion.sampler_logprobs,
+                    "policy_version": completion.policy_version,
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=ROLLOUT_SCHEMA)
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """One row for each (stage, step), in the order in which they first appear.
+
+    Rows of the same step are merged and the later value wins: an evaluation may add numbers to a step, and a resumed
+    run repeats the steps after its checkpoint. A torn last line is ignored; null is None.
+
+    Raises:
+        DataError: if the file is missing, or a line before the last is not JSON.
+    """
+    merged: dict[tuple[Any, Any], dict[str, Any]] = {}
+    for row in _read_lines(Path(path)):
+        merged.setdefault((row.get("stage"), row.get("step")), {}).update(row)
+    return list(merged.values())
+
+
+def read_events(path: str | Path) -> list[dict[str, Any]]:
+    """Every event in the order written; a torn last line is ignored.
+
+    Raises:
+        DataError: if the file is missing, or a line before the last is not JSON.
+    """
+    return list(_read_lines(Path(path)))
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        whole_lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was never finished
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read ({error}); give the file of a run folder") from error
+    for number, line in enumerate(whole_lines, start=1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}:{number} is not JSON ({error}); remove the line to read the others") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{path}:{number} is not a JSON object; remove the line to read the others")
+        yield row
+
+
+def _append_line(path: Path, row: Mapping[str, Any]) -> None:
+    own = {
+        name: row[name] for name in ("stage", "event", "step", "time") if name in row
+    }  # a reader's eye finds it first
+    line = json.dumps(_finite(own | dict(row)), default=str, allow_nan=False) + "\n"
+    with path.open("ab+") as file:
+        _drop_torn_line(file)
+        file.write(line.encode())
+
+
+def _drop_torn_line(file: BinaryIO) -> None:
+    """Cut what follows the last newline. Costs one byte read, and the whole file only after a crash."""
+    size = file.seek(0, os.SEEK_END)
+    if size == 0:
+        return
+    file.seek(size - 1)
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null, at any depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _check(check: Check) -> dict[str, Any]:
+    return {"name": check.name, "passed": check.passed, "expected": check.expected, "found": check.found}
+
+
+def _encodable(text: str) -> str:
+    """A lone surrogate, which a decoder may emit for a cut byte sequence, has no UTF-8 form."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from groupwise.config import Recipe
+from groupwise.config.problems import sections_in
+
+MAX_FIELDS_PER_SECTION = 12
+MAX_FIELDS = 90
+
+
+def every_section(section: type[BaseModel]) -> list[type[BaseModel]]:
+    inner = [found for field in section.model_fields.values() for found in sections_in(field.annotation)]
+    return [section, *(deeper for found in inner for deeper in every_section(found))]
+
+
+SECTIONS = list(dict.fromkeys(every_section(Recipe)))
+
+
+def test_every_section_is_looked_at() -> None:
+    assert {"Recipe", "SplitSection", "GrpoSection", "SftSection", "OptimSection", "SqlVerifierSection"} <= {
+        section.__name__ for section in SECTIONS
+    }
+
+
+def test_every_field_says_what_it_is() -> None:
+    silent = [
+        f"{section.__name__}.{name}"
+        for section in SECTIONS
+        for name, field in section.model_fields.items()
+        if not field.description
+    ]
+    assert silent == []
+
+
+def test_the_recipe_stays_small_enough_to_be_read() -> None:
+    sizes = {section.__name__: len(section.model_fields) for section in SECTIONS}
+    assert {name: size for name, size in sizes.items() if size > MAX_FIELDS_PER_SECTION} == {}
+    assert sum(sizes.values()) <= MAX_FIELDS
+
+
+def test_every_section_is_frozen_and_knows_its_keys() -> None:
+    settings: list[Any] = [section.model_config for section in SECTIONS]
+    assert all(config["frozen"] and config["extra"] == "forbid" and config["strict"] for config in settings)
