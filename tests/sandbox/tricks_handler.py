@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import time
 
 
@@ -27,6 +28,8 @@ def start(settings):
         if trick == "forge":
             print('{"status": "ok", "value": "forged"}', flush=True)
             return {"status": "ok", "value": "honest"}
+        if trick == "modules":
+            return {"status": "ok", "value": sorted(sys.modules)}
         if trick == "world":
             return {"status": "ok", "value": world()}
         return {"status": "unknown"}

@@ -60,6 +60,7 @@ def test_bags_count_duplicates():
 def test_bags_pair_close_numbers_one_to_one():
     assert same_bag([("a", 0.30000000000000004), ("a", 1.0)], [("a", 1), ("a", 0.3)])
     assert not same_bag([("a", 0.3), ("a", 0.30000000000000004)], [("a", 0.3), ("a", 0.5)])
+    assert not same_bag([(0.3 + 1e-12,), (0.3 + 2e-12,)], [(0.3,), (0.5,)])
     assert not same_bag([("a", 0.30000000000000004)], [("b", 0.3)])
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from groupwise.cli.terminal import Terminal
+    from groupwise.config import Recipe
 
 
 def demo(
@@ -23,7 +28,19 @@ def demo(
     if seed is not None:
         changes["seed"] = seed
     recipe = recipe.model_copy(update=changes)
+    terminal = Terminal()
+    if not quick:
+        _train(recipe, terminal)
+        return
+    from groupwise.models.tiny import save_tiny_model
+
+    terminal.line("A tiny random model takes the place of the real one: this checks that everything runs, no more.")
+    with TemporaryDirectory(prefix="groupwise-") as folder:
+        model = recipe.model.model_copy(update={"name": str(save_tiny_model(Path(folder), seed=recipe.seed))})
+        _train(recipe.model_copy(update={"model": model}), terminal)
+
+
+def _train(recipe: Recipe, terminal: Terminal) -> None:
     from groupwise.launch import local
 
-    terminal = Terminal()
     terminal.outcome(*local.train(recipe, terminal))

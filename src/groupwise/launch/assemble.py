@@ -76,14 +76,17 @@ def build_tasks(recipe: Recipe, verifier: SqlVerifier) -> tuple[TaskSets, tuple[
     """
     sets = load_tasks(recipe.data, recipe.folder, recipe.seed)
     everything = [*sets.demonstrations, *sets.train, *sets.heldout]
-    unusable = {u.task_id: u.reason for u in verifier.check(everything)}
+    unusable = {u.task_id: u.reason for u in verifier.check(everything) if u.blocking}
     notes: tuple[str, ...] = ()
     if unusable and recipe.verifier.unusable_gold == "refuse":
         raise VerifierError(_unusable_message(unusable, len(everything)))
     if unusable:
         reasons = Counter(reason.split(" ")[0].rstrip(":") for reason in unusable.values())
         counts = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-        notes = (f"{len(unusable)} of {len(everything)} tasks dropped for their gold: {counts}",)
+        notes = (
+            *notes,
+            f"{len(unusable)} of {len(everything)} tasks dropped for their gold: {counts}",
+        )
         sets = TaskSets(
             **{
                 name: tuple(t for t in getattr(sets, name) if t.id not in unusable)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 QUERY_WORDS = frozenset({"select", "with", "values"})
 CLOCK_WORDS = frozenset({"now", "subsec", "subsecond"})
@@ -41,6 +42,7 @@ class SqlText:
     """Lower-case names that the text may give to its own table expressions (WITH name AS)."""
 
 
+@lru_cache(maxsize=1024)  # the same text is scanned once for the verifier and once for each snapshot
 def scan_sql(text: str) -> SqlText:
     """The form of `text`. Comments do not count; quotes of all four kinds that SQLite knows are respected."""
     tokens = [(match.lastgroup, match.group().lower()) for match in _TOKEN.finditer(text) if match.lastgroup != "skip"]

@@ -20,6 +20,7 @@ REL_TOLERANCE = 1e-6  # another route to the same mean differs by 1e-12; a round
 ABS_TOLERANCE = 1e-9
 EXACT_INTEGERS = 2**53  # whole floats below this are as exact as ints
 MAX_PERMUTATION_NODES = 5040
+MAX_PERMUTATION_ROWS = 2_000_000  # a few seconds; a wide and long answer must not hold up the trainer
 MAX_GREEDY_ROWS = 500
 
 
@@ -192,7 +193,8 @@ def _permutations(golds: Sequence[GoldRows], answers: Sequence[Sequence[Row]]) -
         if golds[0].ties is None:
             return
     contents = [tuple(tuple(row[j] for row in rows) for rows in answers) for j in identity]
-    budget = MAX_PERMUTATION_NODES
+    num_rows = max(1, sum(map(len, answers)))
+    budget = max(2 * num_columns**2, min(MAX_PERMUTATION_NODES, MAX_PERMUTATION_ROWS // num_rows))
 
     def place(placed: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         nonlocal budget

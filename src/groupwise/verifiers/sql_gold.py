@@ -87,7 +87,8 @@ class GoldAnswers:
 
     def _truth_from(self, gold: str, path: Path, has_order: bool, outcome: QueryResult) -> Truth | str:
         if outcome.status in QUERY_FAULTS:
-            return f"gold_failed: {outcome.status} on {path.name}: {outcome.message}"
+            hint = " (a gold gets half of time_limit_s)" if outcome.status is QueryStatus.TIMEOUT else ""
+            return f"gold_failed: {outcome.status} on {path.name}: {outcome.message}{hint}"
         if outcome.status is not QueryStatus.OK:
             return f"{outcome.status}: {path.name}: {outcome.message}"
         if outcome.truncated:
@@ -110,6 +111,8 @@ class GoldAnswers:
         if plan.keyed_sql is not None:
             max_rows = plan.offset + len(answer.rows) + MAX_TIE_ROWS
             keyed = self._sandbox.run(path, plan.keyed_sql, max_rows=max_rows)
+            if keyed.status is QueryStatus.WORKER_FAILED:  # strict order now and ties later would be two verdicts
+                raise VerifierError(f"worker_failed: {path.name}: {keyed.message}")
             if keyed.status is not QueryStatus.OK or keyed.num_columns != answer.num_columns + plan.num_hidden:
                 return strict
             keyed_rows, complete = canonical_rows(keyed.rows), not keyed.truncated

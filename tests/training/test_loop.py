@@ -1,0 +1,244 @@
+"""The one loop: updates, versions, the reference, stopping, checkpoints; and that it learns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from training_cases import (
+    FakeEngine,
+    ListRecorder,
+    SaysYes,
+    said,
+    tasks_and_prompts,
+    tiny_model,
+    tiny_policy,
+    verdict,
+    weights,
+)
+from transformers import AutoModelForCausalLM
+
+from groupwise.curation import PromptLedger
+from groupwise.models import LoadedModel, ScoredSequence, tree_logprobs
+from groupwise.rollout import Engine, Sampling, TorchEngine
+from groupwise.training import GrpoOptions, OptimOptions, StageOptions, StageOutcome, grpo, run_stage, sft
+from groupwise.training.algorithm import Algorithm
+from groupwise.training.batch import Batch
+from groupwise.training.grpo import loss_function
+from groupwise.training.step import optimizer_step
+from groupwise.types import Task, Verdict, Verifier
+
+
+def run(
+    algorithm: Algorithm,
+    policy: LoadedModel,
+    folder: Path,
+    *,
+    steps: int = 3,
+    recorder: ListRecorder | None = None,
+    versions: list[int] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    logprobs: Any = tree_logprobs,
+    checkpoint_every: int = 0,
+    on_step: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
+    **optim: Any,
+) -> StageOutcome:
+    return run_stage(
+        StageOptions(
+            name="stage",
+            num_steps=steps,
+            optim=OptimOptions(**{"lr": 1e-3, **optim}),
+            checkpoints=folder,
+            checkpoint_every=checkpoint_every,
+        ),
+        algorithm,
+        policy,
+        logprobs=logprobs,
+        recorder=recorder or ListRecorder(),
+        policy_version=10,
+        on_new_weights=[].append if versions is None else versions.append,
+        on_step=on_step,
+        should_stop=should_stop,
+    )
+
+
+def grpo_on(
+    engine: Engine, options: GrpoOptions, *, verifier: Verifier | None = None, group_size: int = 4, max_tokens: int = 8
+) -> Algorithm:
+    tasks, prompts = tasks_and_prompts(2)
+    return grpo(
+        options,
+        engine=engine,
+        verifier=verifier or SaysYes(),
+        tasks=tasks,
+        prompts=prompts,
+        ledger=PromptLedger([t.id for t in tasks], seed=0),
+        prompts_per_step=2,
+        group_size=group_size,
+        sampling=Sampling(max_tokens=max_tokens),
+        seed=0,
+    )
+
+
+def imitation() -> Algorithm:
+    rows = [ScoredSequence(token_ids=(2, 3, 4 + i, 1), prompt_length=2) for i in range(4)]
+    return sft(rows, tasks_per_step=2, seed=0)
+
+
+ALIVE = FakeEngine(lambda p, c: said("yes", 5, 1) if c == 0 else said("no", 6, 7, 1))
+DEAD = FakeEngine(lambda p, c: said("no", 5 + c, 1))
+
+
+def test_a_step_in_which_every_group_is_dead_changes_nothing(tmp_path: Path) -> None:
+    policy, recorder, versions = tiny_policy(), ListRecorder(), []
+    outcome = run(
+        grpo_on(DEAD, GrpoOptions()), policy, tmp_path, recorder=recorder, versions=versions, weight_decay=0.1
+    )
+    assert torch.equal(weights(policy.model), weights(tiny_model()))
+    assert (versions, outcome.policy_version, outcome.steps_done) == ([], 10, 3)
+    assert [row["updated"] for row in recorder.rows] == [0, 0, 0]
+    assert len(recorder.groups) == 3  # what was sampled is still on record
+    assert recorder.groups[0][1] == ((0.0,) * 4,) * 2
+
+
+def test_each_update_is_one_version(tmp_path: Path) -> None:
+    policy, recorder, versions = tiny_policy(), ListRecorder(), []
+    outcome = run(grpo_on(ALIVE, GrpoOptions()), policy, tmp_path, recorder=recorder, versions=versions)
+    assert versions == [11, 12, 13]
+    assert (outcome.policy_version, outcome.steps_done, outcome.stopped) == (13, 3, False)
+    assert [row["policy_version"] for row in recorder.rows] == [11, 12, 13]
+    assert not torch.equal(weights(policy.model), weights(tiny_model()))
+
+
+def test_with_a_kl_the_reference_is_a_frozen_copy_of_the_start(tmp_path: Path) -> None:
+    policy, recorder = tiny_policy(), ListRecorder()
+    seen: dict[int, Any] = {}
+
+    def watched(model: Any, sequences: Any, *, temperature: float) -> Tensor:
+        seen[id(model)] = model
+        return tree_logprobs(model, sequences, temperature=temperature)
+
+    run(grpo_on(ALIVE, GrpoOptions(beta=0.1)), policy, tmp_path, recorder=recorder, logprobs=watched, lr=1e-2)
+    assert len(seen) == 2
+    (reference,) = (m for m in seen.values() if m is not policy.model)
+    assert torch.equal(weights(reference), weights(tiny_model()))
+    assert not any(p.requires_grad for p in reference.parameters())
+    kl = [row["kl_to_ref"] for row in recorder.rows]
+    assert kl[0] == pytest.approx(0, abs=1e-7)
+    assert kl[1] > 1e-6
+    assert kl[2] > 1e-6
+
+
+def test_without_a_kl_there_is_no_reference(tmp_path: Path) -> None:
+    recorder = ListRecorder()
+    run(grpo_on(ALIVE, GrpoOptions()), tiny_policy(), tmp_path, recorder=recorder)
+    assert "kl_to_ref" not in recorder.rows[0]
+
+
+def test_a_kl_pulls_even_where_every_group_is_dead(tmp_path: Path) -> None:
+    versions: list[int] = []
+    run(grpo_on(DEAD, GrpoOptions(beta=0.1)), tiny_policy(), tmp_path, versions=versions)
+    assert versions == [11, 12, 13]
+
+
+def test_the_learning_rate_follows_its_schedule(tmp_path: Path) -> None:
+    recorder = ListRecorder()
+    run(imitation(), tiny_policy(), tmp_path, steps=4, recorder=recorder, lr=0.4, schedule="linear")
+    assert [row["lr"] for row in recorder.rows] == pytest.approx([0.4, 0.3, 0.2, 0.1])
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_weights_change() -> None:
+    model = tiny_model()
+
+    def poisoned(model: Any, sequences: Any, *, temperature: float) -> Tensor:
+        return tree_logprobs(model, sequences, temperature=temperature) * float("nan")
+
+    batch = Batch(
+        sequences=(ScoredSequence(token_ids=(2, 3, 1), prompt_length=2),),
+        advantages=torch.ones(1),
+        sampler_logprobs=None,
+        denominator=1.0,
+    )
+    with pytest.raises(FloatingPointError, match="nan"):
+        optimizer_step(
+            model,
+            torch.optim.SGD(model.parameters(), lr=1.0),
+            batch,
+            loss_function(GrpoOptions()),
+            normalize="sequence",
+            logprobs=poisoned,
+            temperature=1.0,
+            tokens_per_microbatch=100,
+            max_grad_norm=1.0,
+        )
+    assert torch.equal(weights(model), weights(tiny_model()))
+
+
+def test_a_checkpoint_opens_with_transformers_and_gives_the_same_logits(tmp_path: Path) -> None:
+    policy, recorder = tiny_policy(), ListRecorder()
+    outcome = run(grpo_on(ALIVE, GrpoOptions()), policy, tmp_path, recorder=recorder, lr=1e-2)
+    assert outcome.checkpoint == tmp_path / "stage-3"
+    opened = AutoModelForCausalLM.from_pretrained(outcome.checkpoint, dtype=torch.float32)
+    ids = torch.tensor([[2, 3, 4, 5]])
+    with torch.no_grad():
+        assert torch.equal(opened(ids).logits, policy.model(ids).logits)
+    state = json.loads((outcome.checkpoint / "groupwise.json").read_text())
+    assert (state["stage"], state["step"], state["policy_version"]) == ("stage", 3, 13)
+    assert state["algorithm"]["rows"]["q0"]["visits"] == 3
+    assert recorder.events == [("checkpoint", {"stage": "stage", "step": 3, "folder": str(outcome.checkpoint)})]
+
+
+def test_checkpoints_come_every_so_many_steps_and_no_part_of_one_stays(tmp_path: Path) -> None:
+    (tmp_path / "stage-2.partial").mkdir()
+    (tmp_path / "stage-2.partial" / "left over").touch()
+    run(imitation(), tiny_policy(), tmp_path, steps=4, checkpoint_every=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["stage-2", "stage-4"]
+    assert not (tmp_path / "stage-2" / "left over").exists()
+
+
+def test_asked_to_stop_it_ends_after_the_step_with_a_checkpoint(tmp_path: Path) -> None:
+    done: list[int] = []
+    outcome = run(
+        imitation(),
+        tiny_policy(),
+        tmp_path,
+        steps=5,
+        on_step=lambda step, metrics: done.append(step),
+        should_stop=lambda: len(done) >= 1,
+    )
+    assert (done, outcome.steps_done, outcome.stopped) == ([1], 1, True)
+    assert (tmp_path / "stage-1" / "groupwise.json").is_file()
+
+
+def test_a_stage_with_nothing_left_ends_early_and_says_so(tmp_path: Path) -> None:
+    recorder = ListRecorder()
+    algorithm = Algorithm(collect=lambda step: None, loss=lambda rows: None, normalize="token", temperature=1.0)  # type: ignore[arg-type, return-value]
+    outcome = run(algorithm, tiny_policy(), tmp_path, recorder=recorder)
+    assert (outcome.steps_done, outcome.policy_version) == (0, 10)
+    assert recorder.events[0] == ("nothing_left", {"stage": "stage", "step": 1})
+
+
+class BeginsWithSeven:
+    """Pays for the token 7 in the first place."""
+
+    def judge(self, task: Task, completion_text: str) -> Verdict:
+        return verdict(float(completion_text.split(" ")[0] == "7"))
+
+    def gold(self, task: Task) -> str:
+        return "7"
+
+
+def test_grpo_learns_what_is_paid_for(tmp_path: Path) -> None:
+    policy, recorder = tiny_policy(), ListRecorder()
+    engine = TorchEngine(policy)
+    algorithm = grpo_on(engine, GrpoOptions(), verifier=BeginsWithSeven(), group_size=24, max_tokens=3)
+    run(algorithm, policy, tmp_path, steps=20, recorder=recorder, lr=1e-2)
+    rates = [row["pass_rate"] for row in recorder.rows]
+    assert rates[0] < 0.3
+    assert sum(rates[-3:]) / 3 > 0.9
+    assert max(row["logprob_gap"] for row in recorder.rows if row["updated"]) < 1e-4  # sampler and trainer agree
