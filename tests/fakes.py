@@ -1,4 +1,4 @@
-"""Stand-ins for what a test is not about: a verifier, tasks, prompts, and a tokenizer's worth of bytes."""
+"""Stand-ins for what a test is not about: a verifier, tasks, prompts and completions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FakeVerifier:
     """Pays 1 for what `solves` accepts and 0 for the rest; `raises` names texts at which it breaks."""
 
     solves: Callable[[Task, str], bool] = lambda task, text: text == "right"
-    raises: dict[str, Exception] = field(default_factory=dict)
+    raises: dict[str, BaseException] = field(default_factory=dict)
     judged: list[tuple[str, str]] = field(default_factory=list)
     """(task id, text) of every call, in the order of arrival."""
 

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.models import LoadedModel, load_model
 from groupwise.models.tiny import byte_tokenizer, save_tiny_model
 
 TinyModel = Callable[..., LoadedModel]
+TOKENIZER = byte_tokenizer()
 
 
 def weights(loaded: LoadedModel) -> torch.Tensor:
@@ -23,7 +24,7 @@ def test_every_family_is_small_and_runs(tiny_model: TinyModel, family: str) -> N
     loaded = tiny_model(family)
     assert weights(loaded).numel() < 200_000
     assert loaded.end_token_ids == (256, 257)
-    logits = loaded.model(torch.tensor([[1, 2, 3]])).logits
+    logits = loaded.model(torch.tensor([[1, 2, 3]])).logits.detach()
     assert logits.shape == (1, 3, 259)
     # Not flat: what a token attends to must show in a test. A flat distribution has probability 1/259 everywhere.
     assert float(torch.softmax(logits, dim=-1).max()) > 10 / 259
@@ -34,8 +35,7 @@ def test_a_seed_decides_the_weights_and_the_random_state_stays(tmp_path: Path) -
     expected = torch.rand(3)
     torch.manual_seed(7)
     first, again, other = (
-        load_model(str(save_tiny_model(tmp_path / str(n), seed=seed)), device="cpu")
-        for n, seed in enumerate([0, 0, 1])
+        load_model(str(save_tiny_model(tmp_path / str(n), seed=seed)), device="cpu") for n, seed in enumerate([0, 0, 1])
     )
     assert torch.equal(torch.rand(3), expected)
     assert torch.equal(weights(first), weights(again))
@@ -52,9 +52,9 @@ def test_a_chat_is_rendered(tiny_model: TinyModel) -> None:
     assert tokenizer.decode(ids, skip_special_tokens=True) == "user\nHi\nassistant\n"
 
 
-@given(st.text())
+@settings(deadline=None)
+@given(st.text().filter(lambda text: "<|" not in text))
 def test_every_text_comes_back_one_token_a_byte(text: str) -> None:
-    tokenizer = byte_tokenizer()
-    ids = tokenizer.encode(text)
+    ids = TOKENIZER.encode(text)
     assert len(ids) == len(text.encode())
-    assert tokenizer.decode(ids) == text
+    assert TOKENIZER.decode(ids) == text

@@ -17,7 +17,7 @@ from training_cases import (
     mixed_groups,
     said,
     tasks_and_prompts,
-    tiny_model,
+    small_llama,
     weights,
     weights_after_plain_descent,
 )
@@ -48,7 +48,7 @@ def test_how_the_step_is_cut_changes_no_gradient(normalize: Any) -> None:
     options = GrpoOptions(normalize=normalize)
     batch = batch_of(mixed_groups(), options)
     whole = weights_after_plain_descent(batch, options)
-    assert (whole - weights(tiny_model())).abs().max() > 1e-3  # the step does something
+    assert (whole - weights(small_llama())).abs().max() > 1e-3  # the step does something
     for limit in (1, 9, 20):
         cut = weights_after_plain_descent(batch, options, tokens_per_microbatch=limit)
         assert_close(cut, whole, atol=1e-6, rtol=0)
@@ -87,7 +87,7 @@ def test_the_first_on_policy_step_is_reinforce() -> None:
     """gradient = d/dw of -1/N sum_i A_i mean_t log p(token t of completion i), clip or no clip."""
     options = GrpoOptions()
     batch = batch_of(mixed_groups(), options)
-    model = tiny_model()
+    model = small_llama()
     logprobs = padded_logprobs(model, batch.sequences, temperature=1.0)
     loss = torch.zeros(())
     for row, (sequence, advantage) in enumerate(zip(batch.sequences, batch.advantages.tolist(), strict=True)):
@@ -227,7 +227,7 @@ def test_the_kl_is_added_per_token_with_its_weight() -> None:
 
 
 def test_the_sampler_gap_is_reported_as_a_mean_over_trained_tokens() -> None:
-    model = tiny_model()
+    model = small_llama()
     batch = batch_of(mixed_groups(), GrpoOptions())
     exact = padded_logprobs(model, batch.sequences, temperature=1.0).detach()
     shifted = tuple(tuple((exact[r, : s.num_trained] - 0.5).tolist()) for r, s in enumerate(batch.sequences))

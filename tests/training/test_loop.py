@@ -16,8 +16,8 @@ from training_cases import (
     SaysYes,
     said,
     tasks_and_prompts,
-    tiny_model,
-    tiny_policy,
+    small_llama,
+    small_policy,
     verdict,
     weights,
 )
@@ -95,11 +95,11 @@ DEAD = FakeEngine(lambda p, c: said("no", 5 + c, 1))
 
 
 def test_a_step_in_which_every_group_is_dead_changes_nothing(tmp_path: Path) -> None:
-    policy, recorder, versions = tiny_policy(), ListRecorder(), []
+    policy, recorder, versions = small_policy(), ListRecorder(), []
     outcome = run(
         grpo_on(DEAD, GrpoOptions()), policy, tmp_path, recorder=recorder, versions=versions, weight_decay=0.1
     )
-    assert torch.equal(weights(policy.model), weights(tiny_model()))
+    assert torch.equal(weights(policy.model), weights(small_llama()))
     assert (versions, outcome.policy_version, outcome.steps_done) == ([], 10, 3)
     assert [row["updated"] for row in recorder.rows] == [0, 0, 0]
     assert len(recorder.groups) == 3  # what was sampled is still on record
@@ -107,16 +107,16 @@ def test_a_step_in_which_every_group_is_dead_changes_nothing(tmp_path: Path) -> 
 
 
 def test_each_update_is_one_version(tmp_path: Path) -> None:
-    policy, recorder, versions = tiny_policy(), ListRecorder(), []
+    policy, recorder, versions = small_policy(), ListRecorder(), []
     outcome = run(grpo_on(ALIVE, GrpoOptions()), policy, tmp_path, recorder=recorder, versions=versions)
     assert versions == [11, 12, 13]
     assert (outcome.policy_version, outcome.steps_done, outcome.stopped) == (13, 3, False)
     assert [row["policy_version"] for row in recorder.rows] == [11, 12, 13]
-    assert not torch.equal(weights(policy.model), weights(tiny_model()))
+    assert not torch.equal(weights(policy.model), weights(small_llama()))
 
 
 def test_with_a_kl_the_reference_is_a_frozen_copy_of_the_start(tmp_path: Path) -> None:
-    policy, recorder = tiny_policy(), ListRecorder()
+    policy, recorder = small_policy(), ListRecorder()
     seen: dict[int, Any] = {}
 
     def watched(model: Any, sequences: Any, *, temperature: float) -> Tensor:
@@ -126,7 +126,7 @@ def test_with_a_kl_the_reference_is_a_frozen_copy_of_the_start(tmp_path: Path) -
     run(grpo_on(ALIVE, GrpoOptions(beta=0.1)), policy, tmp_path, recorder=recorder, logprobs=watched, lr=1e-2)
     assert len(seen) == 2
     (reference,) = (m for m in seen.values() if m is not policy.model)
-    assert torch.equal(weights(reference), weights(tiny_model()))
+    assert torch.equal(weights(reference), weights(small_llama()))
     assert not any(p.requires_grad for p in reference.parameters())
     kl = [row["kl_to_ref"] for row in recorder.rows]
     assert kl[0] == pytest.approx(0, abs=1e-7)
@@ -136,24 +136,24 @@ def test_with_a_kl_the_reference_is_a_frozen_copy_of_the_start(tmp_path: Path) -
 
 def test_without_a_kl_there_is_no_reference(tmp_path: Path) -> None:
     recorder = ListRecorder()
-    run(grpo_on(ALIVE, GrpoOptions()), tiny_policy(), tmp_path, recorder=recorder)
+    run(grpo_on(ALIVE, GrpoOptions()), small_policy(), tmp_path, recorder=recorder)
     assert "kl_to_ref" not in recorder.rows[0]
 
 
 def test_a_kl_pulls_even_where_every_group_is_dead(tmp_path: Path) -> None:
     versions: list[int] = []
-    run(grpo_on(DEAD, GrpoOptions(beta=0.1)), tiny_policy(), tmp_path, versions=versions)
+    run(grpo_on(DEAD, GrpoOptions(beta=0.1)), small_policy(), tmp_path, versions=versions)
     assert versions == [11, 12, 13]
 
 
 def test_the_learning_rate_follows_its_schedule(tmp_path: Path) -> None:
     recorder = ListRecorder()
-    run(imitation(), tiny_policy(), tmp_path, steps=4, recorder=recorder, lr=0.4, schedule="linear")
+    run(imitation(), small_policy(), tmp_path, steps=4, recorder=recorder, lr=0.4, schedule="linear")
     assert [row["lr"] for row in recorder.rows] == pytest.approx([0.4, 0.3, 0.2, 0.1])
 
 
 def test_a_gradient_that_is_not_finite_stops_before_the_weights_change() -> None:
-    model = tiny_model()
+    model = small_llama()
 
     def poisoned(model: Any, sequences: Any, *, temperature: float) -> Tensor:
         return tree_logprobs(model, sequences, temperature=temperature) * float("nan")
@@ -176,11 +176,11 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change() -> None
             tokens_per_microbatch=100,
             max_grad_norm=1.0,
         )
-    assert torch.equal(weights(model), weights(tiny_model()))
+    assert torch.equal(weights(model), weights(small_llama()))
 
 
 def test_a_checkpoint_opens_with_transformers_and_gives_the_same_logits(tmp_path: Path) -> None:
-    policy, recorder = tiny_policy(), ListRecorder()
+    policy, recorder = small_policy(), ListRecorder()
     outcome = run(grpo_on(ALIVE, GrpoOptions()), policy, tmp_path, recorder=recorder, lr=1e-2)
     assert outcome.checkpoint == tmp_path / "stage-3"
     opened = AutoModelForCausalLM.from_pretrained(outcome.checkpoint, dtype=torch.float32)
@@ -196,7 +196,7 @@ def test_a_checkpoint_opens_with_transformers_and_gives_the_same_logits(tmp_path
 def test_checkpoints_come_every_so_many_steps_and_no_part_of_one_stays(tmp_path: Path) -> None:
     (tmp_path / "stage-2.partial").mkdir()
     (tmp_path / "stage-2.partial" / "left over").touch()
-    run(imitation(), tiny_policy(), tmp_path, steps=4, checkpoint_every=2)
+    run(imitation(), small_policy(), tmp_path, steps=4, checkpoint_every=2)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["stage-2", "stage-4"]
     assert not (tmp_path / "stage-2" / "left over").exists()
 
@@ -205,7 +205,7 @@ def test_asked_to_stop_it_ends_after_the_step_with_a_checkpoint(tmp_path: Path) 
     done: list[int] = []
     outcome = run(
         imitation(),
-        tiny_policy(),
+        small_policy(),
         tmp_path,
         steps=5,
         on_step=lambda step, metrics: done.append(step),
@@ -218,7 +218,7 @@ def test_asked_to_stop_it_ends_after_the_step_with_a_checkpoint(tmp_path: Path) 
 def test_a_stage_with_nothing_left_ends_early_and_says_so(tmp_path: Path) -> None:
     recorder = ListRecorder()
     algorithm = Algorithm(collect=lambda step: None, loss=lambda rows: None, normalize="token", temperature=1.0)  # type: ignore[arg-type, return-value]
-    outcome = run(algorithm, tiny_policy(), tmp_path, recorder=recorder)
+    outcome = run(algorithm, small_policy(), tmp_path, recorder=recorder)
     assert (outcome.steps_done, outcome.policy_version) == (0, 10)
     assert recorder.events[0] == ("nothing_left", {"stage": "stage", "step": 1})
 
@@ -234,7 +234,7 @@ class BeginsWithSeven:
 
 
 def test_grpo_learns_what_is_paid_for(tmp_path: Path) -> None:
-    policy, recorder = tiny_policy(), ListRecorder()
+    policy, recorder = small_policy(), ListRecorder()
     engine = TorchEngine(policy)
     algorithm = grpo_on(engine, GrpoOptions(), verifier=BeginsWithSeven(), group_size=24, max_tokens=3)
     run(algorithm, policy, tmp_path, steps=20, recorder=recorder, lr=1e-2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from torch import Tensor
-from training_cases import tiny_model
+from training_cases import small_llama
 
 from groupwise.errors import EngineError
 from groupwise.models import ScoredSequence, padded_logprobs, tree_logprobs
@@ -16,7 +16,7 @@ ROWS = [ScoredSequence(token_ids=(2, 3, 4, last, 1), prompt_length=2) for last i
 
 
 def test_the_tree_passes() -> None:
-    assert check_logprobs(tiny_model(), ROWS, logprobs=tree_logprobs) < 1e-5
+    assert check_logprobs(small_llama(), ROWS, logprobs=tree_logprobs) < 1e-5
 
 
 def test_a_path_that_forgets_a_token_is_refused() -> None:
@@ -27,7 +27,7 @@ def test_a_path_that_forgets_a_token_is_refused() -> None:
         return padded_logprobs(model, shifted, temperature=temperature)
 
     with pytest.raises(EngineError, match=r"disagree by .* nats.*\n.*attention_check = false"):
-        check_logprobs(tiny_model(), ROWS, logprobs=forgetful)
+        check_logprobs(small_llama(), ROWS, logprobs=forgetful)
 
 
 def test_a_path_that_gives_nan_is_refused() -> None:
@@ -35,4 +35,4 @@ def test_a_path_that_gives_nan_is_refused() -> None:
         return padded_logprobs(model, sequences, temperature=temperature) * float("nan")
 
     with pytest.raises(EngineError, match="nan"):
-        check_logprobs(tiny_model(), ROWS, logprobs=broken)
+        check_logprobs(small_llama(), ROWS, logprobs=broken)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from training_cases import tiny_model
+from training_cases import small_llama
 
 from groupwise.training.optim import OptimOptions, build_optimizer, learning_rate
 
@@ -25,7 +25,7 @@ def test_the_warm_up_rises_to_the_full_rate_before_the_schedule_begins() -> None
 
 
 def test_weight_decay_acts_on_matrices_only() -> None:
-    model = tiny_model()
+    model = small_llama()
     model.lm_head.weight.requires_grad_(False)
     optimizer = build_optimizer(model, OptimOptions(lr=0.1, weight_decay=0.3))
     matrices, vectors = optimizer.param_groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.testing import assert_close
-from training_cases import END, tiny_model
+from training_cases import END, small_llama
 
 from groupwise.data.render import render_demonstration
 from groupwise.models import ScoredSequence, padded_logprobs, tree_logprobs
@@ -59,7 +59,7 @@ def step(model: torch.nn.Module, batch: Batch, optimizer: torch.optim.Optimizer,
 
 def test_completion_tokens_are_trained_and_the_prompt_is_not() -> None:
     """The reported loss is the mean over exactly the two completion tokens, the end token among them."""
-    model = tiny_model()
+    model = small_llama()
     batch = sft(ROWS[:1], tasks_per_step=1, seed=0).collect(0).batch
     assert batch is not None
     expected = -padded_logprobs(model, [ROWS[0]], temperature=1.0).detach()  # of token 5 after 2 3 4, END after 2 3 4 5
@@ -74,9 +74,9 @@ def test_the_loss_is_the_mean_of_all_tokens_whatever_the_micro_batches() -> None
     rows = (ROWS[0], ROWS[3], ScoredSequence(token_ids=(7, 9, 9, 9, 8), prompt_length=1))
     batch = sft(rows, tasks_per_step=3, seed=0).collect(0).batch
     assert batch is not None
-    logprobs = padded_logprobs(tiny_model(), rows, temperature=1.0).detach()
+    logprobs = padded_logprobs(small_llama(), rows, temperature=1.0).detach()
     for limit in (1, 4096):
-        model = tiny_model()
+        model = small_llama()
         metrics = step(model, batch, torch.optim.SGD(model.parameters(), lr=0.0), limit)
         assert_close(metrics["loss"], -logprobs.sum().item() / (2 + 2 + 4), atol=1e-5, rtol=0)
 
@@ -93,7 +93,7 @@ def test_a_demonstration_ends_with_the_end_token() -> None:
 
 
 def test_the_loss_falls() -> None:
-    model = tiny_model()
+    model = small_llama()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     algorithm = sft(ROWS, tasks_per_step=7, seed=0)
     losses = []

@@ -22,7 +22,7 @@ VOCABULARY = 24
 MAX_TOKENS = 8
 
 
-def tiny_model(seed: int = 0) -> LlamaForCausalLM:
+def small_llama(seed: int = 0) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
@@ -51,8 +51,8 @@ class IdTokenizer:
         (Path(folder) / "tokenizer.json").write_text("{}")
 
 
-def tiny_policy(seed: int = 0) -> LoadedModel:
-    return LoadedModel(model=tiny_model(seed), tokenizer=IdTokenizer(), end_token_ids=(END,), source="tiny")
+def small_policy(seed: int = 0) -> LoadedModel:
+    return LoadedModel(model=small_llama(seed), tokenizer=IdTokenizer(), end_token_ids=(END,), source="tiny")
 
 
 def weights(model: LlamaForCausalLM) -> torch.Tensor:
@@ -103,7 +103,7 @@ def batch_of(groups: Sequence[Group], options: GrpoOptions) -> Batch:
 
 def weights_after_plain_descent(batch: Batch, options: GrpoOptions, *, tokens_per_microbatch: int = 4096) -> Any:
     """One step of plain gradient descent at rate 1: the change of the weights is the gradient itself."""
-    model = tiny_model()
+    model = small_llama()
     optimizer_step(
         model,
         torch.optim.SGD(model.parameters(), lr=1.0),

@@ -36,7 +36,8 @@ def demo(
 
     terminal.line("A tiny random model takes the place of the real one: this checks that everything runs, no more.")
     with TemporaryDirectory(prefix="groupwise-") as folder:
-        model = recipe.model.model_copy(update={"name": str(save_tiny_model(Path(folder), seed=recipe.seed))})
+        random = save_tiny_model(Path(folder) / "tiny-random", seed=recipe.seed)
+        model = recipe.model.model_copy(update={"name": str(random)})
         _train(recipe.model_copy(update={"model": model}), terminal)
 
 

@@ -21,6 +21,6 @@ class ModelSection(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of weights and activations; auto = float32 on a CPU, bfloat16 on a GPU."""
     attention_check: bool = True
-    """Compare tree attention with the plain path in the first step and stop where they differ; false = trust it."""
+    """Compare tree attention with the plain path before the first step and stop where they differ; false = trust it."""
     gradient_checkpointing: bool = False
     """Keep fewer activations and compute them again in the backward pass: less memory, about a third more time."""

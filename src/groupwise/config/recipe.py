@@ -65,6 +65,32 @@ class Recipe(Section):
         moved._folder = folder
         return moved
 
+    def with_absolute_paths(self) -> Recipe:
+        """The same recipe for use from any folder: whatever exists below `folder` is named by its absolute path.
+
+        Hub ids stay what they are. A template such as "db/{db_id}.sqlite" counts by the folder that it begins with.
+        """
+
+        def absolute(path: str) -> str:
+            steady = path.split("{")[0]
+            is_ours = self.resolve(steady if steady == path else str(Path(steady + "x").parent)).exists()
+            return str(self.resolve(path).absolute()) if is_ours else path
+
+        def moved(section: Section, *names: str) -> Section:
+            given = {name: getattr(section, name) for name in names if getattr(section, name) is not None}
+            return section.model_copy(
+                update={n: absolute(v) if isinstance(v, str) else tuple(map(absolute, v)) for n, v in given.items()}
+            )
+
+        return self.model_copy(
+            update={
+                "output_dir": str(self.resolve(self.output_dir).absolute()),
+                "model": moved(self.model, "name"),
+                "data": moved(self.data, "train", "heldout", "demonstrations", "source", "schema_from"),
+                "verifier": moved(self.verifier, "snapshots"),
+            }
+        )
+
     @model_validator(mode="after")
     def _sections_agree(self) -> Recipe:
         seen: dict[str, int] = {}

@@ -13,7 +13,7 @@ class RolloutSection(Section):
     """One step samples prompts_per_step x group_size completions; nothing else has to divide anything."""
 
     group_size: int = Field(default=8, ge=2, le=256)
-    """Rollouts per prompt (G), 2 to 256. Larger groups waste fewer prompts: `groupwise plan` shows the trade-off."""
+    """Rollouts per prompt (G), 2 to 256. Larger groups waste fewer prompts."""
     prompts_per_step: int = Field(default=8, ge=1)
     """Different prompts in one optimizer step, 1 or more."""
     temperature: float = Field(default=1.0, gt=0)

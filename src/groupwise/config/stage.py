@@ -35,7 +35,7 @@ class GrpoSection(Section):
     """Denominator of the loss: sequence = mean of each completion first (GRPO), token = all trained tokens (DAPO),
     constant = completions x rollout.max_completion_tokens (Dr. GRPO)."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """The ratio is clipped below at 1 - clip_low; above 0, under 1."""
+    """The ratio is clipped below at 1 - clip_low; above 0, under 1. With one update a batch the ratio is always 1."""
     clip_high: float | None = Field(default=None, gt=0)
     """The ratio is clipped above at 1 + clip_high, above 0; None = the same as clip_low."""
     beta: float = Field(default=0.0, ge=0)

@@ -19,11 +19,11 @@ class SqlVerifierSection(Section):
     gold_column: str = Field(default="gold", min_length=1)
     """Column with the query that is right."""
     answer_in: Literal["auto", "text", "fence"] = "auto"
-    """Where the query stands: text = the whole completion, fence = the last fenced block, auto = a fence if any."""
+    """Where the query stands: text = the whole completion, fence = the one fenced block, auto = a fence if any."""
     time_limit_s: float = Field(default=2.0, gt=0)
-    """Seconds one query may run, above 0. A slower query is invalid."""
-    memory_limit_mb: int = Field(default=1024, ge=64)
-    """Memory of one worker in megabytes, 64 or more."""
+    """CPU seconds one query may run, above 0. A slower query is invalid."""
+    memory_limit_mb: int = Field(default=1024, ge=128)
+    """Memory of one worker in megabytes, 128 or more."""
     num_workers: int = Field(default=2, ge=1)
     """Processes that run queries, 1 or more."""
     unusable_gold: Literal["refuse", "drop"] = "refuse"

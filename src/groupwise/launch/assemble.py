@@ -76,8 +76,11 @@ def build_tasks(recipe: Recipe, verifier: SqlVerifier) -> tuple[TaskSets, tuple[
     """
     sets = load_tasks(recipe.data, recipe.folder, recipe.seed)
     everything = [*sets.demonstrations, *sets.train, *sets.heldout]
-    unusable = {u.task_id: u.reason for u in verifier.check(everything) if u.blocking}
+    findings = verifier.check(everything)
+    unusable = {u.task_id: u.reason for u in findings if u.blocking}
     notes: tuple[str, ...] = ()
+    if weak := len(findings) - len(unusable):
+        notes = (f"{weak} of {len(everything)} golds give the same rows on every snapshot: a constant answer may pass",)
     if unusable and recipe.verifier.unusable_gold == "refuse":
         raise VerifierError(_unusable_message(unusable, len(everything)))
     if unusable:

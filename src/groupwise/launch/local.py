@@ -45,6 +45,7 @@ from groupwise.runs import (
 )
 from groupwise.training import Evaluation, StageOptions, evaluate_tasks, run_stage
 from groupwise.training.batch import derive_seed
+from groupwise.training.grpo import refuse_unscored
 from groupwise.training.numerics import check_logprobs
 from groupwise.types import Group, Verifier
 from groupwise.verifiers import SqlVerifier
@@ -89,7 +90,7 @@ def train(recipe: Recipe, display: Display | None = None) -> tuple[RunDirectory,
             recorder=FileRecorder(directory),
             display=display,
         )
-        write_atomic(directory.recipe, dump_toml(recipe))
+        write_atomic(directory.recipe, dump_toml(recipe.with_absolute_paths()))
         write_atomic(directory.environment, json.dumps(_environment(run, verifier.version), indent=1))
         with _stop_on_interrupt(run):
             _run_stages(run)
@@ -207,6 +208,7 @@ def _curated(run: Run, stage: StageSection) -> RenderedTasks:
             seed=derive_seed(run.recipe.seed, stage.name, "curation"),
             progress=advance,
         ).groups
+    refuse_unscored(groups, run.recipe.curation.max_unscored_frac)
     always = [g.task.id for g in groups if g.num_scored and g.num_solved == g.num_scored]
     never = [g.task.id for g in groups if g.num_solved == 0]
     kept = [i for i, g in enumerate(groups) if not g.is_dead]

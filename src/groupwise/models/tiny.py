@@ -87,7 +87,7 @@ def _config(family: Family, tokenizer: PreTrainedTokenizerFast) -> PreTrainedCon
         "initializer_range": WEIGHT_STD,
     }
     if family == "gpt2":
-        rates = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+        rates: dict[str, Any] = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
         return GPT2Config(n_layer=2, n_embd=32, n_head=4, n_positions=MAX_POSITIONS, **rates, **ids)
     grouped: dict[str, Any] = {
         "num_hidden_layers": 2,

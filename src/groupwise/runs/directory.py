@@ -7,7 +7,7 @@
         events.jsonl       one JSON object an event, append-only
         rollouts/          grpo-000012.parquet: every completion of a step with its verdict
         checkpoints/       what a resumed run starts from
-        summary.json       written last; a folder without it is a run that did not finish
+        summary.json       rewritten after every evaluation; without it not even the base was measured
 
 Files that are rewritten as a whole go through `write_atomic`, so that a reader sees the old text or the new one.
 """

@@ -1,0 +1,256 @@
+"""A whole run in this process: what it writes, that it repeats exactly, and what it does with odd prompts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tiny_job import everything_in, replaced, write_job
+from transformers import AutoModelForCausalLM
+
+from groupwise.config import load_recipe
+from groupwise.errors import DataError, EngineError
+from groupwise.launch import local
+from groupwise.launch.display import Quiet
+from groupwise.runs import RunDirectory, RunSummary, read_events, read_metrics, read_summary
+
+Run = tuple[RunDirectory, RunSummary]
+
+
+class Lines(Quiet):
+    """Keeps what a user would read."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.titles: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def working(self, title: str) -> AbstractContextManager[Any]:
+        self.titles.append(title)
+        return super().working(title)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """The same recipe twice."""
+    recipe = load_recipe(write_job(tmp_path_factory.mktemp("job")))
+    return local.train(recipe), local.train(recipe)
+
+
+def test_a_run_directory_holds_all_there_is_to_know(runs: tuple[Run, Run]) -> None:
+    directory, _ = runs[0]
+    files = {str(p.relative_to(directory.path)) for p in directory.path.rglob("*") if "checkpoints" not in p.parts}
+    assert files == {
+        "recipe.toml",
+        "environment.json",
+        "metrics.jsonl",
+        "events.jsonl",
+        "summary.json",
+        "rollouts",
+        "rollouts/grpo-000001.parquet",
+        "rollouts/grpo-000002.parquet",
+        "rollouts/evaluation-base-000000.parquet",
+        "rollouts/evaluation-sft-000010.parquet",
+        "rollouts/evaluation-grpo-000012.parquet",
+    }
+    assert {p.name for p in directory.checkpoints.iterdir()} == {"sft-10", "grpo-2"}
+
+
+def test_the_recipe_in_it_is_the_one_that_ran(runs: tuple[Run, Run]) -> None:
+    directory, summary = runs[0]
+    kept, written = load_recipe(directory.recipe), load_recipe(directory.path.parent.parent / "recipe.toml")
+    for section in ("name", "seed", "rollout", "evaluation", "curation", "stages"):
+        assert getattr(kept, section) == getattr(written, section)
+    again = local.evaluate(kept)  # its paths lead to the same files from where it lies
+    assert replace(again, seconds=0.0) == replace(summary.stages[0], seconds=0.0)
+
+
+def test_the_environment_names_versions_verifier_and_tasks(runs: tuple[Run, Run]) -> None:
+    environment = json.loads(runs[0][0].environment.read_text())
+    assert environment["versions"]["torch"] == torch.__version__
+    assert len(environment["verifier_version"]) == 16
+    assert environment["token_tree"] is True
+    assert environment["num_tasks"] == {"demonstrations": 4, "train": 4, "heldout": 3}
+
+
+def test_every_step_has_a_row_of_numbers(runs: tuple[Run, Run]) -> None:
+    rows = read_metrics(runs[0][0].metrics)
+    assert [(r["stage"], r["step"]) for r in rows] == [
+        *(("sft", s) for s in range(1, 11)),
+        ("grpo", 1),
+        ("grpo", 2),
+    ]
+    assert rows[9]["nll"] < 0.5 * rows[0]["nll"]
+    assert rows[-1]["policy_version"] == 10 + rows[-1]["updated"] + rows[-2]["updated"]
+    assert rows[-2]["live_groups"] > 0  # the job is one in which GRPO has something to learn from
+    assert rows[-2]["logprob_gap"] < 1e-3
+
+
+def test_every_completion_is_on_record_with_its_verdict_and_advantage(runs: tuple[Run, Run]) -> None:
+    directory, _ = runs[0]
+    rows = pq.read_table(directory.rollouts_of("grpo", 1)).to_pylist()
+    assert len(rows) == 2 * 4
+    assert {row["policy_version"] for row in rows} == {10}
+    rewards = [row["reward"] for row in rows if row["group"] == 0]
+    advantages = [row["advantage"] for row in rows if row["group"] == 0]
+    assert sum(advantages) == pytest.approx(0, abs=1e-6)
+    assert len({a > 0 for a, r in zip(advantages, rewards, strict=True) if r == 1.0}) <= 1
+
+
+def test_events_tell_evaluations_and_checkpoints_in_order(runs: tuple[Run, Run]) -> None:
+    events = [(e["event"], e.get("name") or e.get("stage")) for e in read_events(runs[0][0].events)]
+    assert events == [
+        ("evaluation", "base"),
+        ("checkpoint", "sft"),
+        ("evaluation", "sft"),
+        ("checkpoint", "grpo"),
+        ("evaluation", "grpo"),
+    ]
+
+
+def test_the_summary_has_every_number_of_every_stage(runs: tuple[Run, Run]) -> None:
+    directory, summary = runs[0]
+    written = json.loads(directory.summary.read_text())
+    assert [s["name"] for s in written["stages"]] == ["base", "sft", "grpo"]
+    for stage in written["stages"]:
+        low, high = stage["interval"]
+        assert 0 <= low <= stage["pass_rate"] <= high <= 1
+        assert 0 <= stage["greedy_pass_rate"] <= 1
+        assert stage["num_prompts"] == 3
+        assert stage["seconds"] > 0
+        assert {"mean_length_right", "mean_length_wrong", "greedy_interval", "truncated_frac"} <= set(stage)
+    assert written["stages"][0]["pass_rate"] == 0
+    assert written["stages"][1]["pass_rate"] > 0
+    # right answers are the gold's 15 bytes and the end token, or another query with the same rows
+    assert 14 <= written["stages"][1]["mean_length_right"] <= 20
+    assert written["peak_memory_bytes"] > 50e6
+    assert written["seeds"] == {"run": 7}
+    assert written["versions"]["torch"] == torch.__version__
+    assert read_summary(directory.summary) == replace(summary, peak_memory_bytes=written["peak_memory_bytes"])
+
+
+def test_two_runs_with_one_seed_are_equal_but_for_time_and_memory(runs: tuple[Run, Run]) -> None:
+    (first, first_summary), (second, second_summary) = runs
+    assert first.path != second.path
+    timeless = [[replace(s, seconds=0.0) for s in summary.stages] for summary in (first_summary, second_summary)]
+    assert timeless[0] == timeless[1]
+    names = sorted(p.name for p in first.rollouts.iterdir())
+    assert names == sorted(p.name for p in second.rollouts.iterdir())
+    for name in names:
+        assert pq.read_table(first.rollouts / name).equals(pq.read_table(second.rollouts / name)), name
+    for row, same in zip(read_metrics(first.metrics), read_metrics(second.metrics), strict=True):
+        assert row.get("loss") == same.get("loss")
+
+
+def test_the_last_checkpoint_is_the_trained_model(runs: tuple[Run, Run]) -> None:
+    directory, summary = runs[0]
+    recipe = load_recipe(directory.path.parent.parent / "recipe.toml")
+    checkpoint = directory.checkpoints / "grpo-2"
+    AutoModelForCausalLM.from_pretrained(checkpoint)
+    model = recipe.model.model_copy(update={"name": str(checkpoint)})
+    before = everything_in(recipe.folder)
+    again = local.evaluate(recipe.model_copy(update={"model": model}))
+    assert (again.pass_rate, again.greedy_pass_rate) == (
+        summary.stages[-1].pass_rate,
+        summary.stages[-1].greedy_pass_rate,
+    )
+    assert everything_in(recipe.folder) == before
+
+
+def job(folder: Path, *changes: Callable[[str], str]) -> Any:
+    def change(text: str) -> str:
+        for one in (replaced("steps = 10", "steps = 1"), *changes):
+            text = one(text)
+        return text
+
+    return load_recipe(write_job(folder, change))
+
+
+def test_prompts_over_the_limit_are_counted_and_the_run_goes_on(tmp_path: Path) -> None:
+    recipe = job(tmp_path, replaced("[data]", "[data]\nmax_prompt_tokens = 40"))
+    with (tmp_path / "train.jsonl").open("a") as file:
+        file.write(json.dumps({"prompt": "long " * 20, "gold": "SELECT a FROM t"}) + "\n")
+    display = Lines()
+    directory, summary = local.train(recipe, display)
+    assert "1 of 5 training prompts dropped: over 40 tokens" in display.lines
+    assert json.loads(directory.environment.read_text())["num_tasks"]["train"] == 4
+    assert [s.name for s in summary.stages] == ["base", "sft", "grpo"]
+
+
+def test_where_every_prompt_is_over_the_limit_nothing_is_written(tmp_path: Path) -> None:
+    recipe = job(tmp_path, replaced("[data]", "[data]\nmax_prompt_tokens = 3"))
+    before = everything_in(tmp_path)
+    with pytest.raises(DataError, match=r"all 4 demonstration prompts .* = 3; the shortest has \d+ tokens"):
+        local.train(recipe)
+    assert everything_in(tmp_path) == before
+
+
+def test_unusable_golds_can_be_dropped_and_are_counted(tmp_path: Path) -> None:
+    recipe = job(tmp_path, replaced('kind = "sql"', 'kind = "sql"\nunusable_gold = "drop"'))
+    with (tmp_path / "train.jsonl").open("a") as file:
+        file.write(json.dumps({"prompt": "other", "gold": "SELECT b FROM t"}) + "\n")
+    display = Lines()
+    directory, _ = local.train(recipe, display)
+    assert any(line.startswith("1 of 12 tasks dropped for their gold: gold_failed 1") for line in display.lines)
+    assert json.loads(directory.environment.read_text())["num_tasks"]["train"] == 4
+
+
+def test_curation_that_keeps_nothing_says_so_and_stops(tmp_path: Path) -> None:
+    """After one step of SFT the tiny model solves nothing, so no prompt is worth a GRPO step."""
+    recipe = job(tmp_path, replaced("enabled = false", "enabled = true"))
+    display = Lines()
+    directory, summary = local.train(recipe, display)
+    assert [s.name for s in summary.stages] == ["base", "sft"]
+    assert any("GRPO has nothing to learn from" in line for line in display.lines)
+    (event,) = (e for e in read_events(directory.events) if e["event"] == "curated")
+    assert (event["kept"], len(event["never_solved"])) == (0, 4)
+    assert directory.summary.is_file()
+
+
+def test_curation_keeps_what_is_solved_sometimes(tmp_path: Path) -> None:
+    def change(text: str) -> str:
+        return text.replace("enabled = false", "enabled = true").replace("prompts_per_step = 2", "prompts_per_step = 1")
+
+    recipe = load_recipe(write_job(tmp_path, change))
+    directory, _ = local.train(recipe)
+    (event,) = (e for e in read_events(directory.events) if e["event"] == "curated")
+    assert event["kept"] >= 1  # otherwise the job is too easy or too hard
+    assert event["kept"] + len(event["always_solved"]) + len(event["never_solved"]) == 4
+    sometimes = {task for task, solved in event["solved"].items() if 0 < solved < 4}
+    sampled = set(pq.read_table(directory.rollouts_of("grpo", 1))["task_id"].to_pylist())
+    assert sampled <= sometimes
+
+
+def test_evaluations_inside_a_stage_are_on_record_but_not_in_the_summary(tmp_path: Path) -> None:
+    recipe = job(tmp_path, replaced("samples_per_prompt = 2", "samples_per_prompt = 2\nevery = 1\nnum_prompts = 2"))
+    directory, summary = local.train(recipe)
+    names = [e["name"] for e in read_events(directory.events) if e["event"] == "evaluation"]
+    assert names == ["base", "sft", "grpo step 1", "grpo"]
+    assert [s.name for s in summary.stages] == ["base", "sft", "grpo"]
+    assert summary.stages[0].num_prompts == 2
+
+
+def test_a_path_whose_numbers_differ_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from groupwise.launch import assemble
+    from groupwise.models import tree_logprobs
+
+    def wrong(model: Any, sequences: Any, *, temperature: float) -> torch.Tensor:
+        return tree_logprobs(model, sequences, temperature=2 * temperature)
+
+    monkeypatch.setattr(assemble, "tree_logprobs", wrong)
+    recipe = job(tmp_path)
+    before = everything_in(tmp_path)
+    with pytest.raises(EngineError, match="attention_check"):
+        local.train(recipe)
+    assert everything_in(tmp_path) == before
