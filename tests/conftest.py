@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 # The tower lets an int stand for a float, as type checkers do.
 install_import_hook("groupwise.objective", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
+# Read when torch is first imported. Tiny models gain nothing from a second thread, and lose much where one spins.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Read when huggingface_hub is first imported. A model that is not on this machine is then "not found", as in a test.
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 
 @pytest.fixture(scope="session")

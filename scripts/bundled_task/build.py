@@ -34,9 +34,9 @@ LEVELS = {
     2: patterns_group.PATTERNS + patterns_join.PATTERNS,
     3: patterns_nested.PATTERNS,
 }
-PAIRS = {1: 340, 2: 220, 3: 100}
+PAIRS = {1: 360, 2: 210, 3: 90}
 """How many pairs of each level to make. Fewer of level 3 is easier."""
-SIZES = {"demonstrations": 160, "heldout": 72}
+SIZES = {"demonstrations": 200, "heldout": 72}
 """The rest is train."""
 MAX_WORDS = 34
 """Longest gold, counted in words, numbers and marks; about 1.3 model tokens each."""

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tiny_job import everything_in, replaced, write_job
 from transformers import AutoModelForCausalLM
 
 from groupwise.config import load_recipe
@@ -20,6 +19,7 @@ from groupwise.errors import DataError, EngineError
 from groupwise.launch import local
 from groupwise.launch.display import Quiet
 from groupwise.runs import RunDirectory, RunSummary, read_events, read_metrics, read_summary
+from tiny_job import everything_in, replaced, write_job
 
 Run = tuple[RunDirectory, RunSummary]
 

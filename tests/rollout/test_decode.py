@@ -26,6 +26,7 @@ def naive_attention(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     [
         pytest.param([(1, 2, 3)], [0, 0, 0], id="one prompt"),
         pytest.param([(1, 2, 3, 4), (1, 2, 5), (1, 2, 3, 6, 7)], [0, 1, 2, 1, 0, 1], id="shared first part"),
+        pytest.param([(1, 2, 3, 4), (1, 5, 6, 7), (1, 2, 3, 8)], [0, 1, 2], id="the middle one parts first"),
         pytest.param([(1, 2), (3,), (4, 5, 6)], [0, 0, 1, 2], id="nothing shared"),
         pytest.param([(1, 2), (1, 2)], [0, 1, 1], id="equal prompts"),
         pytest.param([(1, 2, 3), (1, 2)], [0, 1], id="one prompt begins another"),

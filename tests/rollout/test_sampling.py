@@ -62,7 +62,7 @@ def test_the_temperature_divides_the_logits() -> None:
 
 def test_temperature_zero_takes_the_most_likely_token() -> None:
     assert draw_at(LOGITS, 0.0, 0.05, 0.9, NEARLY_ONE, temperature=0.0) == [1, 1, 1, 1]
-    assert probabilities_at(LOGITS, 0.9, temperature=0.0) == pytest.approx([0.4])  # at temperature 1
+    assert probabilities_at(LOGITS + 2.0, 0.9, temperature=0.0) == pytest.approx([0.4])  # at temperature 1
 
 
 def test_top_k_keeps_the_most_likely_and_renormalises() -> None:
@@ -77,7 +77,8 @@ def test_top_p_keeps_the_nucleus_and_renormalises() -> None:
     # In falling order 0.4, 0.3, 0.2, 0.1: 0.6 is reached by the first two, 0.75 by the first three.
     assert probabilities_at(LOGITS, 0.0, 0.9, top_p=0.6) == pytest.approx([4 / 7, 3 / 7])
     assert probabilities_at(LOGITS, 0.0, 0.5, 0.9, top_p=0.75) == pytest.approx([4 / 9, 2 / 9, 3 / 9])
-    assert draw_at(LOGITS, 0.0, NEARLY_ONE, top_p=0.01) == [1, 1]  # the most likely token always stays
+    for top_p in (0.01, 0.0):  # the most likely token always stays
+        assert draw_at(LOGITS, 0.0, NEARLY_ONE, top_p=top_p) == [1, 1]
 
 
 def test_top_p_is_taken_of_what_top_k_left() -> None:

@@ -16,8 +16,8 @@ from training_cases import (
     group,
     mixed_groups,
     said,
-    tasks_and_prompts,
     small_llama,
+    tasks_and_prompts,
     weights,
     weights_after_plain_descent,
 )

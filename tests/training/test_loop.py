@@ -15,9 +15,9 @@ from training_cases import (
     ListRecorder,
     SaysYes,
     said,
-    tasks_and_prompts,
     small_llama,
     small_policy,
+    tasks_and_prompts,
     verdict,
     weights,
 )

@@ -130,8 +130,8 @@ def build_policy(recipe: Recipe) -> Policy:
     """Loads the model and chooses the token tree where the model can be served by it."""
     section = recipe.model
     name = section.name
-    if (recipe.folder / name).exists():
-        name = str(recipe.folder / name)
+    if (recipe.folder / name).exists() or name.startswith("."):
+        name = str(recipe.resolve(name))
     loaded = load_model(name, device=section.device, dtype=section.dtype, revision=section.revision)
     if section.gradient_checkpointing:
         loaded.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

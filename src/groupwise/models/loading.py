@@ -121,7 +121,7 @@ def convert_gguf(path: Path) -> Path:
         model = AutoModelForCausalLM.from_pretrained(
             **source, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # the readers of foreign files raise whatever they like, bare Exception included
         raise EngineError(f"model.name: {path} cannot be read as a GGUF model.\n  {_first_line(error)}") from error
     model.save_pretrained(partial)
     tokenizer.save_pretrained(partial)

@@ -2,7 +2,7 @@
 
 The prompts of one call are a token tree: each distinct prefix is prefilled once. Then all rows of all groups decode
 in one batch, one token a forward, until each has ended. A model that the tree cannot serve falls back to
-transformers' own generation with a copied cache, one prompt at a time (`PlainEngine`).
+the model's own attention and cache, one prompt at a time (use_tree=False).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from groupwise.models.loading import LoadedModel
 from groupwise.models.logprobs import tree_hidden_states
+from groupwise.models.packed_linear import packed_linears
 from groupwise.models.token_tree import TokenTree, count_nodes
 from groupwise.models.tree_attention import TreePlan, planned
 from groupwise.rollout.decode import DecodePlan
@@ -81,20 +82,26 @@ class TorchEngine:
             for c in range(group_size)
         ]
         try:
-            finished = 0
-            for wave in self._waves([p.token_ids for p in prompts], rows):
-                before = finished
-
-                def report(num: int, before: int = before) -> None:
-                    if progress is not None:
-                        progress(before + num, len(rows))
-
-                self._decode([prompts[i].token_ids for i in sorted({r.prompt for r in wave})], wave, sampling, report)
-                finished += len(wave)
+            with packed_linears(self._model, num_rows=min(len(rows), self._max_rows)):
+                self._decode_waves([p.token_ids for p in prompts], rows, sampling, progress)
         finally:
             self._model.train(was_training)
         completions = iter([self._completion(row, sampling) for row in rows])
         return [[next(completions) for _ in range(group_size)] for _ in prompts]
+
+    def _decode_waves(
+        self, prompts: Sequence[tuple[int, ...]], rows: list[_Row], sampling: Sampling, progress: Progress | None
+    ) -> None:
+        finished = 0
+        for wave in self._waves(prompts, rows):
+            before = finished
+
+            def report(num: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + num, len(rows))
+
+            self._decode([prompts[i] for i in sorted({r.prompt for r in wave})], wave, sampling, report)
+            finished += len(wave)
 
     def _waves(self, prompts: Sequence[tuple[int, ...]], rows: list[_Row]) -> Iterator[list[_Row]]:
         """Cuts the rows, in order, into decode batches within max_rows and prefill_nodes."""
