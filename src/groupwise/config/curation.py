@@ -14,6 +14,8 @@ class CurationSection(Section):
     """false = train on every prompt."""
     samples_per_prompt: int = Field(default=4, ge=0)
     """Completions sampled for each training task before a grpo stage, to measure its pass rate; 0 = not measured."""
+    num_prompts: int | None = Field(default=None, ge=1)
+    """Measure, and then train on, only this many training tasks, drawn by the seed, 1 or more; None = all."""
     retire_after_visits: int = Field(default=2, ge=0)
     """Consecutive visits with all or none solved after which a prompt is set aside during training; 0 = never."""
     max_unscored_frac: float = Field(default=0.1, ge=0, le=1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,33 +17,27 @@ from groupwise.config.stage import SftSection, StageSection
 from groupwise.launch.assemble import (
     Policy,
     RenderedSets,
-    RenderedTasks,
     build_algorithm,
     build_policy,
     build_tasks,
     build_verifier,
-    evaluation_sampling,
     optim_options,
     render_sets,
-    sampling,
 )
 from groupwise.launch.display import Display, Quiet
+from groupwise.launch.measure import evaluate_heldout, peak_memory_bytes, summarise
+from groupwise.launch.select import sometimes_solved
 from groupwise.models import ScoredSequence
-from groupwise.rollout import collect_groups
 from groupwise.runs import (
     FileRecorder,
     RunDirectory,
     RunSummary,
     StageSummary,
-    clustered_wilson,
     software_versions,
-    wilson,
     write_atomic,
     write_summary,
 )
-from groupwise.training import Evaluation, StageOptions, evaluate_tasks, run_stage
-from groupwise.training.batch import derive_seed
-from groupwise.training.grpo import refuse_unscored
+from groupwise.training import StageOptions, run_stage
 from groupwise.training.numerics import check_logprobs
 from groupwise.types import Group, Verifier
 from groupwise.verifiers import SqlVerifier
@@ -126,7 +118,7 @@ def evaluate(recipe: Recipe, display: Display | None = None) -> StageSummary:
     verifier = build_verifier(recipe)
     try:
         policy, sets = prepare(recipe, verifier, display)
-        return summarise("base", *_evaluate(recipe, policy, verifier, sets, display, "evaluating"))
+        return summarise("base", *evaluate_heldout(recipe, policy, verifier, sets, display, "evaluating"))
     finally:
         verifier.close()
 
@@ -146,7 +138,15 @@ def _run_stage(run: Run, stage: StageSection) -> bool:
     """True where the stage did at least one step, so that its weights are worth measuring."""
     train = run.sets.train
     if not isinstance(stage.algorithm, SftSection) and run.recipe.curation.enabled:
-        train = _curated(run, stage)
+        train = sometimes_solved(
+            run.recipe,
+            stage.name,
+            train,
+            policy=run.policy,
+            verifier=run.verifier,
+            recorder=run.recorder,
+            display=run.display,
+        )
         if not train.tasks:
             run.display.line(
                 "Every training prompt is always or never solved: GRPO has nothing to learn from. Stopped."
@@ -191,45 +191,6 @@ def _run_stage(run: Run, stage: StageSection) -> bool:
     return outcome.steps_done > 0
 
 
-def _curated(run: Run, stage: StageSection) -> RenderedTasks:
-    """The training tasks that the model solves sometimes; the others are set aside, counted and written down."""
-    num_samples = run.recipe.curation.samples_per_prompt
-    if num_samples < 2:
-        return run.sets.train
-    train = run.sets.train
-    with run.display.working(f"{stage.name}: pass rate of {len(train.tasks)} training prompts") as advance:
-        groups = collect_groups(
-            run.policy.engine,
-            run.verifier,
-            train.tasks,
-            train.prompts,
-            group_size=num_samples,
-            sampling=sampling(run.recipe),
-            seed=derive_seed(run.recipe.seed, stage.name, "curation"),
-            progress=advance,
-        ).groups
-    refuse_unscored(groups, run.recipe.curation.max_unscored_frac)
-    always = [g.task.id for g in groups if g.num_scored and g.num_solved == g.num_scored]
-    never = [g.task.id for g in groups if g.num_solved == 0]
-    kept = [i for i, g in enumerate(groups) if not g.is_dead]
-    run.recorder.event(
-        "curated",
-        {
-            "stage": stage.name,
-            "samples_per_prompt": num_samples,
-            "kept": len(kept),
-            "always_solved": always,
-            "never_solved": never,
-            "solved": {g.task.id: g.num_solved for g in groups},
-        },
-    )
-    run.display.line(
-        f"Of {len(groups)} training prompts, {len(kept)} are solved sometimes and stay; "
-        f"set aside: {len(always)} always solved, {len(never)} never solved (of {num_samples} samples each)."
-    )
-    return RenderedTasks(tasks=tuple(train.tasks[i] for i in kept), prompts=tuple(train.prompts[i] for i in kept))
-
-
 def step_note(metrics: dict[str, float]) -> str:
     """The few numbers of a step worth a place beside the progress bar."""
     if "nll" in metrics:
@@ -242,7 +203,7 @@ def step_note(metrics: dict[str, float]) -> str:
 
 def _measure(run: Run, name: str, train_seconds: float, *, final: bool = True) -> None:
     """Evaluates the current weights; final results go into the summary, which is rewritten each time."""
-    evaluation, rendered = _evaluate(
+    evaluation, rendered = evaluate_heldout(
         run.recipe, run.policy, run.verifier, run.sets, run.display, f"{name}: held-out evaluation"
     )
     summary = summarise(name, evaluation, rendered, train_seconds)
@@ -270,47 +231,6 @@ def _measure(run: Run, name: str, train_seconds: float, *, final: bool = True) -
         write_summary(run.directory.summary, _summary(run))
 
 
-def _evaluate(
-    recipe: Recipe, policy: Policy, verifier: Verifier, sets: RenderedSets, display: Display, title: str
-) -> tuple[Evaluation, RenderedTasks]:
-    section = recipe.evaluation
-    num = section.num_prompts or len(sets.heldout.tasks)
-    heldout = RenderedTasks(tasks=sets.heldout.tasks[:num], prompts=sets.heldout.prompts[:num])
-    with display.working(title) as advance:
-        evaluation = evaluate_tasks(
-            policy.engine,
-            verifier,
-            heldout.tasks,
-            heldout.prompts,
-            samples_per_prompt=section.samples_per_prompt,
-            greedy=section.greedy,
-            sampling=evaluation_sampling(recipe),
-            seed=derive_seed(recipe.seed, "evaluation"),
-            progress=advance,
-        )
-    return evaluation, heldout
-
-
-def summarise(name: str, evaluation: Evaluation, heldout: RenderedTasks, train_seconds: float = 0.0) -> StageSummary:
-    """An evaluation as a row of the table: rates with 95 % intervals, lengths of right and wrong answers."""
-    rates = evaluation.prompt_rates
-    greedy = evaluation.greedy_outcomes
-    if not rates:  # only greedy was asked for: it stands in both places
-        rates = [float(outcome) for outcome in greedy]
-    return StageSummary(
-        name=name,
-        pass_rate=sum(rates) / len(rates) if rates else float("nan"),
-        interval=clustered_wilson(rates, max(1, evaluation.samples_per_prompt)),
-        greedy_pass_rate=sum(greedy) / len(greedy) if greedy else None,
-        greedy_interval=wilson(sum(greedy), len(greedy)) if greedy else None,
-        num_prompts=len(heldout.tasks),
-        mean_length_right=evaluation.mean_length(right=True),
-        mean_length_wrong=evaluation.mean_length(right=False),
-        truncated_frac=evaluation.truncated_frac,
-        seconds=train_seconds + evaluation.seconds,
-    )
-
-
 def _summary(run: Run) -> RunSummary:
     return RunSummary(
         stages=tuple(run.summaries),
@@ -318,14 +238,6 @@ def _summary(run: Run) -> RunSummary:
         seeds={"run": run.recipe.seed},
         versions=software_versions(),
     )
-
-
-def peak_memory_bytes() -> int:
-    """The most memory that this process has held: on the GPU where there is one, else resident in the host."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _environment(run: Run, verifier_version: str) -> dict[str, object]:
