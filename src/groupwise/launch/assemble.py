@@ -96,7 +96,9 @@ def build_tasks(recipe: Recipe, verifier: SqlVerifier) -> tuple[TaskSets, tuple[
                 for name in ("demonstrations", "train", "heldout")
             }
         )
-    _refuse_small_sets(recipe, sets)
+    _refuse_small_sets(
+        recipe, demonstrations=len(sets.demonstrations), train=len(sets.train), heldout=len(sets.heldout)
+    )
     return sets, notes
 
 
@@ -108,21 +110,21 @@ def _unusable_message(unusable: dict[str, str], num_tasks: int) -> str:
     )
 
 
-def _refuse_small_sets(recipe: Recipe, sets: TaskSets) -> None:
+def _refuse_small_sets(recipe: Recipe, *, demonstrations: int, train: int, heldout: int) -> None:
     """A step must not hold a task twice, and an empty set teaches or measures nothing."""
     for stage in recipe.stages:
         if isinstance(stage.algorithm, SftSection):
-            given, wanted, setting = len(sets.demonstrations), stage.algorithm.tasks_per_step, "tasks_per_step"
+            given, wanted, setting = demonstrations, stage.algorithm.tasks_per_step, "tasks_per_step"
             what = "demonstrations"
         else:
-            given, wanted, setting = len(sets.train), recipe.rollout.prompts_per_step, "rollout.prompts_per_step"
+            given, wanted, setting = train, recipe.rollout.prompts_per_step, "rollout.prompts_per_step"
             what = "training tasks"
         if given < wanted:
             raise DataError(
                 f"stage {stage.name!r}: a step needs {wanted} {what} ({setting}), the data has {given}.\n"
                 f"  Lower {setting} to at most {given}, or give more tasks."
             )
-    if not sets.heldout:
+    if not heldout:
         raise DataError("no held-out task is left to evaluate on; give more, or filter fewer out.")
 
 
@@ -166,13 +168,15 @@ def render_sets(recipe: Recipe, sets: TaskSets, loaded: LoadedModel) -> Rendered
     demonstrations = render("demonstration", sets.demonstrations)
     end = loaded.end_token_ids[0]
     completions = [render_demonstration(task, loaded.tokenizer, end)[1] for task in demonstrations.tasks]
+    train, heldout = render("training", sets.train), render("held-out", sets.heldout)
+    _refuse_small_sets(recipe, demonstrations=len(completions), train=len(train.tasks), heldout=len(heldout.tasks))
     return RenderedSets(
         demonstrations=tuple(
             ScoredSequence(token_ids=(*prompt.token_ids, *completion), prompt_length=len(prompt.token_ids))
             for prompt, completion in zip(demonstrations.prompts, completions, strict=True)
         ),
-        train=render("training", sets.train),
-        heldout=render("held-out", sets.heldout),
+        train=train,
+        heldout=heldout,
         notes=tuple(notes),
     )
 

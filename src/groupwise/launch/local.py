@@ -126,12 +126,12 @@ def evaluate(recipe: Recipe, display: Display | None = None) -> StageSummary:
 def _run_stages(run: Run) -> None:
     _measure(run, "base", 0.0)
     for stage in run.recipe.stages:
+        if run.stop_asked:
+            break
         started = time.monotonic()
         if not _run_stage(run, stage):
             break
         _measure(run, stage.name, time.monotonic() - started)
-        if run.stop_asked:
-            break
 
 
 def _run_stage(run: Run, stage: StageSection) -> bool:
