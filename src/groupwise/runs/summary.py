@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from groupwise.errors import DataError
@@ -110,18 +111,25 @@ def read_summary(path: str | Path) -> RunSummary:
 
 def stage_table(stages: Sequence[StageSummary]) -> Table:
     """One row a stage, for the terminal."""
-    rows = Table(title="Held-out evaluation")
-    rows.add_column("stage")
-    for heading in ("pass rate (95 %)", "greedy (95 %)", "prompts", "tokens right / wrong", "cut", "time"):
-        rows.add_column(heading, justify="right")
+    rows = Table(
+        title="Held-out pass rates at temperature 1 and greedy with 95 % intervals,\n"
+        "mean tokens of right and wrong answers, share cut at the limit",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    rows.add_column("stage", no_wrap=True)
+    for heading in ("pass rate", "greedy", "prompts", "right", "wrong", "cut", "time"):
+        rows.add_column(heading, justify="right", no_wrap=True)
     for stage in stages:
         rows.add_row(
             stage.name,
             _rate(stage.pass_rate, stage.interval),
             _rate(stage.greedy_pass_rate, stage.greedy_interval),
             str(stage.num_prompts),
-            f"{_length(stage.mean_length_right)} / {_length(stage.mean_length_wrong)}",
-            f"{stage.truncated_frac:.1%}",
+            _length(stage.mean_length_right),
+            _length(stage.mean_length_wrong),
+            f"{stage.truncated_frac:.0%}",
             _duration(stage.seconds),
         )
     return rows
@@ -157,7 +165,7 @@ def _rate(rate: float | None, interval: Interval | None) -> str:
         return "-"
     if interval is None:
         return f"{rate:.1%}"
-    return f"{rate:.1%} ({interval.low:.1%} - {interval.high:.1%})"
+    return f"{rate:.1%} [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
 
 
 def _length(tokens: float | None) -> str:
@@ -167,5 +175,7 @@ def _length(tokens: float | None) -> str:
 def _duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
+    if seconds < 600:
+        return f"{seconds / 60:.1f} min"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
