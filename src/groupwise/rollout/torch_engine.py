@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from groupwise.models.fused_forward import SamplingForward, sampling_forward
 from groupwise.models.loading import LoadedModel
-from groupwise.models.logprobs import tree_hidden_states
-from groupwise.models.packed_linear import packed_linears
 from groupwise.models.token_tree import TokenTree, count_nodes
-from groupwise.models.tree_attention import TreePlan, planned
+from groupwise.models.tree_attention import TreePlan
 from groupwise.rollout.decode import DecodePlan
 from groupwise.rollout.engine import Progress, Sampling
 from groupwise.rollout.sampling import draw, uniforms
@@ -53,7 +52,9 @@ class TorchEngine:
         self._end_ids = loaded.end_token_ids
         self._max_rows = max_rows
         self._prefill_nodes = prefill_nodes
+        self._use_tree = use_tree
         self._decode = self._decode_tree if use_tree else self._decode_plain
+        self._forward: SamplingForward | None = None
         # transformers 5.2x renamed the keyword
         parameters = inspect.signature(self._model.forward).parameters
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
@@ -82,9 +83,11 @@ class TorchEngine:
             for c in range(group_size)
         ]
         try:
-            with packed_linears(self._model, num_rows=min(len(rows), self._max_rows)):
-                self._decode_waves([p.token_ids for p in prompts], rows, sampling, progress)
+            if self._use_tree:
+                self._forward = sampling_forward(self._model, min(len(rows), self._max_rows))
+            self._decode_waves([p.token_ids for p in prompts], rows, sampling, progress)
         finally:
+            self._forward = None  # it holds a copy of the weights, which are about to change
             self._model.train(was_training)
         completions = iter([self._completion(row, sampling) for row in rows])
         return [[next(completions) for _ in range(group_size)] for _ in prompts]
@@ -122,36 +125,34 @@ class TorchEngine:
     ) -> None:
         """One decode batch: prefill the prompts as a tree, then one forward a token for all unfinished rows."""
         device = self._model.device
+        forward = self._forward
+        assert forward is not None
         tree = TokenTree.build(prompts)
         prefill = TreePlan(tree, device=device, dtype=self._model.dtype, keep_keys=True)
-        hidden = tree_hidden_states(self._model, tree, prefill)
+        hidden = forward(tree.token_ids.to(device), tree.depth.to(device), prefill)
         number = {prompt: n for n, prompt in enumerate(sorted({r.prompt for r in rows}))}
         prompt_of_row = [number[r.prompt] for r in rows]
         plan = DecodePlan(prefill.kept, tree, prompts, prompt_of_row, sampling.max_tokens)
         last = torch.tensor([int(tree.paths[p][-1]) for p in prompt_of_row], device=device)
         positions = torch.tensor([len(prompts[p]) for p in prompt_of_row], device=device)
-        head = self._model.get_output_embeddings()
-        logits = head(hidden[last])
+        logits = forward.head(hidden[last])
         del hidden, prefill
         active = rows
-        with planned(self._model):
-            while True:
-                newest = self._draw(logits, active, sampling)
-                going = [i for i, row in enumerate(active) if row.stop is None]
-                report(len(rows) - len(going))
-                if not going:
-                    return
-                if len(active) - len(going) >= COMPACT_AT * len(active):
-                    keep = torch.tensor(going, device=device)
-                    plan.keep_rows(keep)
-                    active = [active[i] for i in going]
-                    newest, positions = newest[keep], positions[keep]
-                output = self._model.base_model(
-                    input_ids=newest[None], position_ids=positions[None], use_cache=False, attention_plan=plan
-                )
-                plan.num_new += 1
-                positions = positions + 1
-                logits = head(output.last_hidden_state[0])
+        while True:
+            newest = self._draw(logits, active, sampling)
+            going = [i for i, row in enumerate(active) if row.stop is None]
+            report(len(rows) - len(going))
+            if not going:
+                return
+            if len(active) - len(going) >= COMPACT_AT * len(active):
+                keep = torch.tensor(going, device=device)
+                plan.keep_rows(keep)
+                active = [active[i] for i in going]
+                newest, positions = newest[keep], positions[keep]
+            hidden = forward(newest, positions, plan)
+            plan.num_new += 1
+            positions = positions + 1
+            logits = forward.head(hidden)
 
     def _decode_plain(
         self, prompts: list[tuple[int, ...]], rows: list[_Row], sampling: Sampling, report: Callable[[int], None]
