@@ -16,7 +16,9 @@ import pytest
 from groupwise.config import load_recipe
 from tiny_job import write_job
 
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | {"COLUMNS": "100"}
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+} | {"COLUMNS": "100"}
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -57,14 +59,15 @@ def test_a_mistake_in_the_recipe_is_told_without_torch(tmp_path: Path) -> None:
     assert called.stderr.startswith("ConfigError: ")
 
 
-def test_openmp_waits_passively_unless_the_user_decided() -> None:
+def test_openmp_spins_briefly_then_sleeps_unless_the_user_decided() -> None:
     code = (
         "import os; from groupwise.cli import main\n"
-        "main.app = lambda: print(os.environ['OMP_WAIT_POLICY'])\n"
+        "main.app = lambda: print(os.environ['OMP_WAIT_POLICY'], os.environ.get('GOMP_SPINCOUNT'))\n"
         "main.main()"
     )
-    assert python("-c", code).stdout == "passive\n"
-    assert python("-c", code, OMP_WAIT_POLICY="active").stdout == "active\n"
+    assert python("-c", code).stdout == "passive 10000\n"
+    assert python("-c", code, GOMP_SPINCOUNT="7").stdout == "passive 7\n"
+    assert python("-c", code, OMP_WAIT_POLICY="active").stdout == "active None\n"
 
 
 def the_run(folder: Path) -> Path:
