@@ -141,22 +141,6 @@ def having_aggregate(rng: random.Random) -> Draft:
     return f"SELECT {column} FROM {table} GROUP BY {column} HAVING {function}({measured}) {sign} {bound}", question
 
 
-def top_group(rng: random.Random) -> Draft:
-    table, column = rng.choice(GROUPS)
-    few = [] if column.endswith("_id") else [("", "fewest")]
-    direction, most = rng.choice([(" DESC", "most"), (" DESC", "most"), *few])
-    templates = (
-        "Which {col} has the {most} {rows}?",
-        "What is the {col} with the {most} {rows}?",
-        "Find the {col} that has the {most} {rows}.",
-        "{col} with the {most} {rows}",
-        "Show the {col} having the {most} {rows}.",
-        "Return the one {col} with the {most} {rows}.",
-    )
-    question = phrase(templates, rng, col=_group_label(table, column, rng), most=most, rows=w.noun(table, rng))
-    return f"SELECT {column} FROM {table} GROUP BY {column} ORDER BY COUNT(*){direction} LIMIT 1", question
-
-
 def top_group_aggregate(rng: random.Random) -> Draft:
     table, column = rng.choice([g for g in GROUPS if g[1] not in ("quantity", "stars")])
     measured, functions = rng.choice([m for m in MEASURES[table] if m[0] != column])
@@ -192,6 +176,5 @@ PATTERNS = (
     group_aggregate,
     having_count,
     having_aggregate,
-    top_group,
     top_group_aggregate,
 )

@@ -121,95 +121,10 @@ def join_distinct(rng: random.Random) -> Draft:
     )
 
 
-def join_group(rng: random.Random) -> Draft:
-    """Children counted by a column of their parent."""
-    child, key, parent = rng.choice(list(LINKS))
-    column = rng.choice(w.EQUAL[parent][:2])
-    link = rng.choice(LINKS[child, key, parent])
-    templates = (
-        "How many {rows} {link} {parents} are there for each {col}?",
-        "Count the {rows} per {one} {col}; show the {col} and the count.",
-        "For each {one} {col}, show the number of {rows}.",
-        "Number of {rows} by {one} {col}, with the {col} first",
-        "Group the {rows} by {one} {col} and show the {col} and the count.",
-        "Show each {one} {col} with its number of {rows}.",
-    )
-    question = phrase(
-        templates,
-        rng,
-        rows=w.noun(child, rng),
-        link=link,
-        parents=w.noun(parent, rng),
-        one=w.noun(parent, rng, plural=False),
-        col=w.label(parent, column, rng),
-    )
-    gold = f"SELECT {parent}.{column}, COUNT(*) {_join(child, key, parent, start=child)} GROUP BY {parent}.{column}"
-    with_zeros = (
-        f"SELECT {parent}.{column}, COUNT({child}.id) FROM {parent} LEFT JOIN {child} ON {child}.{key} = {parent}.id "
-        f"GROUP BY {parent}.{column}"
-    )
-    return gold, question, with_zeros
-
-
-def join_top(rng: random.Random) -> Draft:
-    child, key, parent = rng.choice(list(LINKS))
-    column = rng.choice(LIST_COLUMNS[parent][:2])
-    templates = (
-        "What is the {col} of the {one} with the most {rows}?",
-        "Which {one} has the most {rows}? Give the {col}.",
-        "Find the {one} with the most {rows} and show the {col}.",
-        "{col} of the {one} with the most {rows}",
-        "Show the {col} of the {one} that has the most {rows}.",
-        "Return the {col} of the {one} having the most {rows}.",
-    )
-    question = phrase(
-        templates, rng, col=w.label(parent, column, rng), one=w.noun(parent, rng, plural=False), rows=w.noun(child, rng)
-    )
-    join = _join(child, key, parent, start=parent)
-    return f"SELECT {parent}.{column} {join} GROUP BY {parent}.id ORDER BY COUNT(*) DESC LIMIT 1", question
-
-
-def join_having(rng: random.Random) -> Draft:
-    child, key, parent = rng.choice(list(LINKS))
-    sign, words, number = rng.choice(
-        [
-            (">", "more than", 2),
-            (">", "more than", 3),
-            (">", "over", 4),
-            (">=", "at least", 3),
-            (">=", "at least", 2),
-            (">", "more than", 5),
-            (">=", "at least", 5),
-            (">", "more than", 1),
-        ]
-    )
-    templates = (
-        "Which {parents} have {n} {rows}? Give the names.",
-        "List the names of {parents} with {n} {rows}.",
-        "Show the name of each {one} that has {n} {rows}.",
-        "Names of {parents} with {n} {rows}",
-        "Find all {parents} that have {n} {rows} and return their names.",
-        "What are the names of the {parents} having {n} {rows}?",
-    )
-    question = phrase(
-        templates,
-        rng,
-        parents=w.noun(parent, rng),
-        one=w.noun(parent, rng, plural=False),
-        rows=w.noun(child, rng),
-        n=f"{words} {number}",
-    )
-    join = _join(child, key, parent, start=parent)
-    return f"SELECT {parent}.name {join} GROUP BY {parent}.id HAVING COUNT(*) {sign} {number}", question
-
-
 PATTERNS = (
     join_list,
     join_list_two,
     join_count,
     join_aggregate,
     join_distinct,
-    join_group,
-    join_top,
-    join_having,
 )

@@ -69,13 +69,6 @@ def in_list(rng: random.Random) -> Draft:
     return gold, _names(parent, _with_child(child, rng, cond), rng)
 
 
-def in_count(rng: random.Random) -> Draft:
-    child, key, parent = rng.choice(list(LINKS))
-    cond = w.any_condition(child, rng)
-    question = phrase(COUNT_WHERE, rng, rows=w.noun(parent, rng), cond=_with_child(child, rng, cond))
-    return f"SELECT COUNT(*) FROM {parent} WHERE id IN (SELECT {key} FROM {child} WHERE {cond.sql()})", question
-
-
 def not_in_list(rng: random.Random) -> Draft:
     child, key, parent = rng.choice(SAFE_LINKS)
     if rng.random() < 0.35:
@@ -179,27 +172,6 @@ def at_extreme(rng: random.Random) -> Draft:
     )
 
 
-def beyond_group(rng: random.Random) -> Draft:
-    table, column = rng.choice(
-        [("store", "rent"), ("employee", "salary"), ("customer", "age"), ("product", "price"), ("product", "stock")]
-    )
-    cond = w.equal(table, rng.choice([c for c in w.EQUAL[table] if c != "color"]), rng)
-    sign, function, words = rng.choice(
-        [
-            (">", "MAX", "above the highest"),
-            (">", "AVG", "above the average"),
-            ("<", "AVG", "below the average"),
-            ("<", "MIN", "below the lowest"),
-        ]
-    )
-    name = w.label(table, column, rng)
-    question = _names(table, f"{w.whose(table, column, rng)} {words} {name} of {w.noun(table, rng)} {cond.words}", rng)
-    return (
-        f"SELECT name FROM {table} WHERE {column} {sign} (SELECT {function}({column}) FROM {table} WHERE {cond.sql()})",
-        question,
-    )
-
-
 SET_WORDS = {
     "UNION": (
         "List all {what} found in {a} or in {b}, each once.",
@@ -226,31 +198,6 @@ SET_WORDS = {
         "Find the {what} of {a} that do not occur in {b}.",
     ),
 }
-
-
-def set_cities(rng: random.Random) -> Draft:
-    operation = rng.choice(("UNION", "INTERSECT", "EXCEPT"))
-    first, second = rng.sample(("customer", "store"), k=2)
-    conds = [w.any_condition(t, rng, avoid=("city",)) if rng.random() < 0.75 else None for t in (first, second)]
-    selects = [
-        f"SELECT city FROM {t}" + (f" WHERE {c.sql()}" if c else "")
-        for t, c in zip((first, second), conds, strict=True)
-    ]
-    a, b = (f"{w.noun(t, rng)}" + (f" {c.words}" if c else "") for t, c in zip((first, second), conds, strict=True))
-    return f" {operation} ".join(selects), phrase(SET_WORDS[operation], rng, what="cities", one="city", a=a, b=b)
-
-
-def set_ids(rng: random.Random) -> Draft:
-    """Keys that occur in two tables, such as customers with a sale and a repair."""
-    operation = rng.choice(("UNION", "INTERSECT", "EXCEPT"))
-    key, tables = rng.choice([("customer_id", ("sale", "repair", "review")), ("product_id", ("sale", "review"))])
-    first, second = rng.sample(tables, k=2)
-    cond = w.any_condition(first, rng) if rng.random() < 0.6 else None
-    where = f" WHERE {cond.sql()}" if cond else ""
-    a = w.noun(first, rng) + (f" {cond.words}" if cond else "")
-    name = key[:-3]
-    question = phrase(SET_WORDS[operation], rng, what=f"{name} ids", one=f"{name} id", a=a, b=w.noun(second, rng))
-    return f"SELECT {key} FROM {first}{where} {operation} SELECT {key} FROM {second}", question
 
 
 def set_same_table(rng: random.Random) -> Draft:
@@ -283,15 +230,11 @@ def set_same_table(rng: random.Random) -> Draft:
 
 PATTERNS = (
     in_list,
-    in_count,
     not_in_list,
     not_in_count,
     not_exists,
     above_average,
     above_average_and,
     at_extreme,
-    beyond_group,
-    set_cities,
-    set_ids,
     set_same_table,
 )

@@ -85,12 +85,6 @@ def count_dated(rng: random.Random) -> Draft:
     return _count(table, cond.sql(), cond.words, rng)
 
 
-def count_null(rng: random.Random) -> Draft:
-    table, column = rng.choice(list(w.NULLABLE))
-    cond = w.missing(table, column, rng, known=rng.random() < 0.4)
-    return _count(table, cond.sql(), cond.words, rng)
-
-
 def count_and(rng: random.Random) -> Draft:
     table = rng.choice(w.TABLES[:6])
     first = w.any_condition(table, rng)
@@ -159,12 +153,6 @@ def list_and(rng: random.Random) -> Draft:
     return _list(table, "name", f"{first.sql()} AND {second.sql()}", f"{first.words} and {second.words}", rng)
 
 
-def list_null(rng: random.Random) -> Draft:
-    table, column = rng.choice(list(w.NULLABLE))
-    cond = w.missing(table, column, rng, known=rng.random() < 0.3)
-    return _list(table, LIST_COLUMNS[table][0], cond.sql(), cond.words, rng)
-
-
 def list_two(rng: random.Random) -> Draft:
     table = rng.choice(w.TABLES)
     first, second = LIST_COLUMNS[table][0], rng.choice(LIST_COLUMNS[table][1:])
@@ -201,7 +189,6 @@ PATTERNS = (
     count_equal,
     count_compare,
     count_dated,
-    count_null,
     count_and,
     count_or,
     count_between,
@@ -209,7 +196,6 @@ PATTERNS = (
     list_compare,
     list_dated,
     list_and,
-    list_null,
     list_two,
     name_like,
 )

@@ -147,59 +147,6 @@ def distinct(rng: random.Random) -> Draft:
     return f"SELECT DISTINCT {column} FROM {table}" + (f" WHERE {cond.sql()}" if cond else ""), question
 
 
-def _rank_spec(rng: random.Random) -> tuple[str, str, str, str, w.Condition | None]:
-    table, order = rng.choice(list(w.RANKED))
-    direction = "DESC" if w.RANKED[table, order][1] is None else rng.choice(("DESC", "ASC"))
-    first = LIST_COLUMNS[table][0]
-    cond = w.any_condition(table, rng, avoid=(order,)) if rng.random() < 0.5 else None
-    return table, order, direction, first, cond
-
-
-def top_one(rng: random.Random) -> Draft:
-    table, order, direction, first, cond = _rank_spec(rng)
-    column = rng.choice([c for c in LIST_COLUMNS[table] if c != order]) if rng.random() < 0.4 else first
-    templates = (
-        "What is the {col} of the {top}?",
-        "Give the {col} of the {top}.",
-        "Show me the {col} of the {top}.",
-        "{col} of the {top}",
-        "Find the {top} and return its {col}.",
-        "I want to know the {col} of the {top}.",
-        "Return the {col} of the {top}.",
-    )
-    if table in w.PEOPLE:
-        templates = tuple(t.replace("its", "the") for t in templates)
-    question = phrase(
-        templates,
-        rng,
-        col=w.label(table, column, rng),
-        top=w.ranked(table, order, direction, rng, where=cond.words if cond else ""),
-    )
-    where = f" WHERE {cond.sql()}" if cond else ""
-    return f"SELECT {column} FROM {table}{where} ORDER BY {order}{_sql_direction(direction)} LIMIT 1", question
-
-
-def top_few(rng: random.Random) -> Draft:
-    table, order, direction, first, cond = _rank_spec(rng)
-    count = rng.choice((2, 3, 4, 5, 6, 8))
-    templates = (
-        "What are the {cols} of the {top}?",
-        "Give the {cols} of the {top}.",
-        "List the {cols} of the {top}.",
-        "{cols} of the {top}",
-        "Find the {top} and return their {cols}.",
-        "Show me the {cols} of the {top}, in that order.",
-    )
-    question = phrase(
-        templates,
-        rng,
-        cols=w.label(table, first, rng, plural=True),
-        top=w.ranked(table, order, direction, rng, count=count, where=cond.words if cond else ""),
-    )
-    where = f" WHERE {cond.sql()}" if cond else ""
-    return f"SELECT {first} FROM {table}{where} ORDER BY {order}{_sql_direction(direction)} LIMIT {count}", question
-
-
 def _sql_direction(direction: str) -> str:
     return " DESC" if direction == "DESC" else ""
 
@@ -243,7 +190,5 @@ PATTERNS = (
     lowest_and_highest,
     count_distinct,
     distinct,
-    top_one,
-    top_few,
     ordered,
 )

@@ -26,7 +26,6 @@ NOUNS = {  # (singular, plural); the first is the table's own name
     "review": [("review", "reviews"), ("rating", "ratings")],
 }
 
-PEOPLE = ("employee", "customer")
 
 LABELS = {  # (singular, plural); the first is the column's own name
     ("store", "opened"): [("opening date", "opening dates")],
@@ -224,18 +223,3 @@ RANKED = {  # order column -> (adjectives for DESC, adjectives for ASC); a nulla
     ("repair", "day"): (("latest", "most recent"), ("earliest", "first")),
     ("repair", "cost"): (("most expensive", "costliest"), None),
 }
-
-
-def ranked(table: str, column: str, direction: str, rng: random.Random, *, count: int = 1, where: str = "") -> str:
-    """A noun phrase without its article: "3 cheapest products by Volt", "store with the highest rent"."""
-    adjectives = RANKED[table, column][direction == "ASC"] or ()
-    number = f"{count} " if count > 1 else ""
-    rows = noun(table, rng, plural=count > 1)
-    tail = f" {where}" if where else ""
-    if adjectives and rng.random() < 0.6:
-        return f"{number}{rng.choice(adjectives)} {rows}{tail}"
-    is_date = column in ("opened", "joined", "day")
-    word = {("DESC", False): "highest", ("ASC", False): "lowest", ("DESC", True): "latest", ("ASC", True): "earliest"}[
-        direction, is_date
-    ]
-    return f"{number}{rows}{tail} with the {word} {label(table, column, rng)}"
