@@ -3,19 +3,19 @@
     from groupwise import load_recipe, train
     directory, summary = train(load_recipe("recipe.toml"))
 
-Records come from here as well. `train` and `evaluate` are imported on first use, because they need torch and the rest
-does not.
+Records come from here as well. `load_recipe`, `train` and `evaluate` are imported on first use: the first needs pydantic,
+the others torch, and a verifier neither.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from groupwise.config import load_recipe
 from groupwise.errors import ConfigError, DataError, EngineError, GroupwiseError, VerifierError
 from groupwise.types import Completion, Group, Prompt, Rollout, Status, Stop, Task, Verdict, Verifier
 
 if TYPE_CHECKING:
+    from groupwise.config import load_recipe
     from groupwise.launch.local import evaluate, train
 
 __all__ = [
@@ -40,7 +40,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`train` and `evaluate`, imported on first use."""
+    """`load_recipe`, `train` and `evaluate`, imported on first use."""
+    if name == "load_recipe":
+        from groupwise.config import load_recipe
+
+        return load_recipe
     if name not in ("evaluate", "train"):
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
     from groupwise.launch import local

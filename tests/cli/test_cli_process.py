@@ -86,7 +86,7 @@ def test_a_recipe_trains_from_end_to_end(tmp_path: Path) -> None:
     assert [s["name"] for s in summary["stages"]] == ["base", "sft", "grpo"]
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 12
     assert pq.read_table(run / "rollouts" / "grpo-000001.parquet").num_rows == 8
-    assert "Held-out evaluation" in called.stdout
+    assert "Held-out pass rates" in called.stdout
     assert str(run) in called.stdout
     load = called.stdout.strip().splitlines()[-1].strip()
     assert load.startswith('python -c "from transformers import AutoModelForCausalLM; ')
