@@ -3,8 +3,8 @@
     from groupwise import load_recipe, train
     directory, summary = train(load_recipe("recipe.toml"))
 
-Records come from here as well. `load_recipe`, `train` and `evaluate` are imported on first use: the first needs pydantic,
-the others torch, and a verifier neither.
+Records come from here as well. `load_recipe`, `train` and `evaluate` are imported on first use: the first needs
+pydantic, the others torch, and a verifier neither.
 """
 
 from __future__ import annotations
