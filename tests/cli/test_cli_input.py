@@ -139,7 +139,7 @@ MISTAKES = [
     ),
     Mistake(
         "every prompt too long",
-        ("DataError", "data.max_prompt_tokens = 5", "the shortest has 12", "Raise the limit"),
+        ("DataError", "data.max_prompt_tokens = 5", "the shortest has 12", "Raise data.max_prompt_tokens"),
         replaced("[data]", "[data]\nmax_prompt_tokens = 5"),
     ),
     Mistake(

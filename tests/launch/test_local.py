@@ -189,7 +189,7 @@ def test_prompts_over_the_limit_are_counted_and_the_run_goes_on(tmp_path: Path) 
 def test_where_every_prompt_is_over_the_limit_nothing_is_written(tmp_path: Path) -> None:
     recipe = job(tmp_path, replaced("[data]", "[data]\nmax_prompt_tokens = 3"))
     before = everything_in(tmp_path)
-    with pytest.raises(DataError, match=r"all 4 demonstration prompts .* = 3; the shortest has \d+ tokens"):
+    with pytest.raises(DataError, match=r"all 4 prompts .* = 3; the shortest has \d+ tokens"):
         local.train(recipe)
     assert everything_in(tmp_path) == before
 

@@ -10,7 +10,7 @@ from typing import Any
 from groupwise.config import Recipe
 from groupwise.config.stage import OptimSection, SftSection, StageSection
 from groupwise.curation import PromptLedger
-from groupwise.data import TaskSets, load_tasks, render_demonstration, render_prompt
+from groupwise.data import TaskSets, drop_long, load_tasks, render_demonstration, render_prompt
 from groupwise.errors import DataError, VerifierError
 from groupwise.models import LoadedModel, ScoredSequence, load_model, padded_logprobs, tree_logprobs, why_no_tree
 from groupwise.rollout import Engine, Sampling, TorchEngine
@@ -153,17 +153,11 @@ def render_sets(recipe: Recipe, sets: TaskSets, loaded: LoadedModel) -> Rendered
     limit = recipe.data.max_prompt_tokens
 
     def render(name: str, tasks: Sequence[Task]) -> RenderedTasks:
-        pairs = [(task, render_prompt(task, loaded.tokenizer)) for task in tasks]
-        kept = [(task, prompt) for task, prompt in pairs if len(prompt.token_ids) <= limit]
-        if pairs and not kept:
-            shortest = min(len(prompt.token_ids) for _, prompt in pairs)
-            raise DataError(
-                f"all {len(pairs)} {name} prompts are longer than data.max_prompt_tokens = {limit}; "
-                f"the shortest has {shortest} tokens.\n  Raise the limit or shorten the prompts."
-            )
-        if len(kept) < len(pairs):
-            notes.append(f"{len(pairs) - len(kept)} of {len(pairs)} {name} prompts dropped: over {limit} tokens")
-        return RenderedTasks(tasks=tuple(t for t, _ in kept), prompts=tuple(p for _, p in kept))
+        prompts, num_dropped = drop_long([render_prompt(t, loaded.tokenizer) for t in tasks], max_tokens=limit)
+        if num_dropped:
+            notes.append(f"{num_dropped} of {len(tasks)} {name} prompts dropped: over {limit} tokens")
+        kept = {prompt.task_id for prompt in prompts}
+        return RenderedTasks(tasks=tuple(task for task in tasks if task.id in kept), prompts=prompts)
 
     demonstrations = render("demonstration", sets.demonstrations)
     end = loaded.end_token_ids[0]

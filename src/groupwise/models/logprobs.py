@@ -72,10 +72,10 @@ def tree_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *
     return torch.zeros(mask.shape, device=device).masked_scatter(mask, by_node[row_of_node.to(device)])
 
 
-def tree_hidden_states(model: PreTrainedModel, tree: TokenTree, plan: TreePlan | None = None) -> Tensor:
+def tree_hidden_states(model: PreTrainedModel, tree: TokenTree) -> Tensor:
     """[T, D] last hidden states of the nodes."""
     device = model.device
-    plan = plan or TreePlan(tree, device=device, dtype=model.dtype)
+    plan = TreePlan(tree, device=device, dtype=model.dtype)
     with planned(model):
         output = model.base_model(
             input_ids=tree.token_ids[None].to(device),
