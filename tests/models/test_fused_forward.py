@@ -38,6 +38,12 @@ def test_another_architecture_keeps_its_own_modules(tiny_model: Any) -> None:
     assert isinstance(sampling_forward(tiny_model("gpt2").model, 8), ModuleForward)
 
 
+def test_another_gate_keeps_the_modules(tiny_model: Any) -> None:
+    model = copy.deepcopy(tiny_model().model)
+    model.config.hidden_act = "gelu"
+    assert isinstance(sampling_forward(model, 8), ModuleForward)
+
+
 def test_a_new_forward_sees_new_weights(tiny_model: Any) -> None:
     model = copy.deepcopy(tiny_model().model)
     before = states(model, sampling_forward(model, 8))

@@ -2,7 +2,7 @@
 
 A decode step of a small model on a CPU is bound by matrix products of a few dozen rows and by the number of operations
 around them. This forward reads the weights of a transformers model and does the same arithmetic with the query, key and
-value projections as one product, gate and up as one, the residual added inside the product, norms as one operation, and
+value projections as one product, gate and up as one, norms as one operation, and
 weights that oneDNN has laid out for the processor once (see `packed`). transformers' own modules remain the oracle
 (tests compare both) and the fallback for every other architecture.
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from groupwise.models.tree_attention import AttentionPlan, planned
+from groupwise.models.tree_attention import AttentionPlan, planned_forward
 
 FUSABLE = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 """Architectures with pre-norms, rotary positions, a gated SiLU and no extra factor anywhere."""
@@ -118,16 +118,15 @@ class ModuleForward:
 
     def __call__(self, token_ids: Tensor, positions: Tensor, plan: AttentionPlan) -> Tensor:
         """See SamplingForward."""
-        with planned(self._model):
-            output = self._model.base_model(
-                input_ids=token_ids[None], position_ids=positions[None], use_cache=False, attention_plan=plan
-            )
-        return output.last_hidden_state[0]
+        return planned_forward(self._model, token_ids, positions, plan)
 
 
 def sampling_forward(model: PreTrainedModel, num_rows: int) -> SamplingForward:
     """The fused forward of a model's present weights, or its own modules where the architecture is another one."""
-    return FusedForward(model, num_rows) if type(model).__name__ in FUSABLE else ModuleForward(model)
+    gates_with_silu = getattr(model.config, "hidden_act", None) == "silu"
+    if type(model).__name__ in FUSABLE and gates_with_silu:
+        return FusedForward(model, num_rows)
+    return ModuleForward(model)
 
 
 def packed(layers: Any, num_rows: int) -> Product:

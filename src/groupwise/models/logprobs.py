@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from groupwise.models.token_tree import TokenTree
-from groupwise.models.tree_attention import TreePlan, UnsupportedAttentionError, planned
+from groupwise.models.tree_attention import TreePlan, UnsupportedAttentionError, planned_forward
 
 HEAD_CHUNK = 256
 """Rows that go through the LM head at once: 256 x 49,152 float32 logits are 50 MB."""
@@ -53,7 +53,8 @@ def tree_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *
     """
     tree = TokenTree.build([s.token_ids for s in sequences])
     device = model.device
-    hidden = tree_hidden_states(model, tree)
+    plan = TreePlan(tree, device=device, dtype=model.dtype)
+    hidden = planned_forward(model, tree.token_ids.to(device), tree.depth.to(device), plan)
     nodes = [path[s.prompt_length :] for path, s in zip(tree.paths, sequences, strict=True)]
     trained, row_of_node = torch.unique(torch.cat(nodes), return_inverse=True)
     parents, row_of_parent = torch.unique(tree.parent[trained], return_inverse=True)
@@ -70,20 +71,6 @@ def tree_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *
     row_of_node = by_parent.argsort()[row_of_node]
     mask = loss_mask(sequences, device=device)
     return torch.zeros(mask.shape, device=device).masked_scatter(mask, by_node[row_of_node.to(device)])
-
-
-def tree_hidden_states(model: PreTrainedModel, tree: TokenTree) -> Tensor:
-    """[T, D] last hidden states of the nodes."""
-    device = model.device
-    plan = TreePlan(tree, device=device, dtype=model.dtype)
-    with planned(model):
-        output = model.base_model(
-            input_ids=tree.token_ids[None].to(device),
-            position_ids=tree.depth[None].to(device),
-            use_cache=False,
-            attention_plan=plan,
-        )
-    return output.last_hidden_state[0]
 
 
 def _selected_logprobs(head: nn.Module, hidden: Tensor, rows: Tensor, token_ids: Tensor, temperature: float) -> Tensor:

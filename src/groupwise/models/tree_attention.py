@@ -75,6 +75,15 @@ def planned(model: PreTrainedModel) -> Iterator[None]:
         model.config._attn_implementation = before
 
 
+def planned_forward(model: PreTrainedModel, token_ids: Tensor, positions: Tensor, plan: AttentionPlan) -> Tensor:
+    """[N] ids and [N] positions -> [N, D] last hidden states, by the model's own modules under a plan."""
+    with planned(model):
+        output = model.base_model(
+            input_ids=token_ids[None], position_ids=positions[None], use_cache=False, attention_plan=plan
+        )
+    return output.last_hidden_state[0]
+
+
 class TreePlan:
     """Every node of a token tree attends to its ancestors and itself, through SDPA with a dense mask.
 
