@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install test check demo demo-quick bench clean
+.PHONY: install test check demo demo-quick bench bench-quick clean
 
 install: $(VENV)/installed
 
@@ -32,7 +32,10 @@ demo-quick: install
 	$(BIN)/groupwise demo --quick
 
 bench: install
-	$(BIN)/python benchmarks/step_vs_trl.py
+	$(BIN)/python benchmarks/run_all.py $(BENCH)
+
+bench-quick: install
+	$(BIN)/python benchmarks/run_all.py --quick
 
 clean:
 	rm -rf $(VENV) build dist

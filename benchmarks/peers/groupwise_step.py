@@ -26,10 +26,10 @@ from workload import (
     Stopwatch,
     Workload,
     build_prompts,
-    even_token_share,
     parse_worker_arguments,
     print_report,
     render,
+    token_reward,
 )
 
 from groupwise.models import LoadedModel, ScoredSequence, load_model, padded_logprobs, tree_logprobs, why_no_tree
@@ -53,8 +53,8 @@ def collect(engine: TorchEngine, prompts: Sequence[Prompt], workload: Workload) 
 
 def judged(completion: Completion) -> Rollout:
     """The completion with the workload's reward. It counts as solved where that is above one half."""
-    reward = even_token_share(completion.token_ids)
-    verdict = Verdict(status=Status.SCORED, reward=reward, outcome=reward > 0.5, reason="even_token_share")
+    reward = token_reward(completion.token_ids)
+    verdict = Verdict(status=Status.SCORED, reward=reward, outcome=reward > 0.5, reason="token_reward")
     return Rollout(completion=completion, verdict=verdict)
 
 
@@ -93,35 +93,37 @@ def update(
 
 def main() -> None:
     """Load, compare the two forwards, take one step, print the report."""
-    model_folder, workload, args = parse_worker_arguments(__doc__)
+    model_folder, workload, args = parse_worker_arguments(
+        __doc__, {"warm-up-steps": (0, "whole steps made before the measured one")}
+    )
     loaded = load_model(str(model_folder), device="cpu", dtype="float32")
     prompt_ids = [render(loaded.tokenizer, messages) for messages in build_prompts(loaded.tokenizer, workload)]
     prompts = [Prompt(task_id=f"p{n}", token_ids=tuple(ids)) for n, ids in enumerate(prompt_ids)]
     has_tree = why_no_tree(loaded.model) is None
     logprobs: LogprobsFunction = tree_logprobs if has_tree else padded_logprobs
-    probe = [ScoredSequence(token_ids=(*ids, *ids[-4:]), prompt_length=len(ids)) for ids in map(tuple, prompt_ids)]
+    probe = [ScoredSequence(token_ids=(*ids, *ids[-4:]), prompt_length=len(ids)) for ids in map(tuple, prompt_ids[:2])]
     gap = check_logprobs(loaded.model, probe, logprobs=logprobs)
     print(f"token tree: {has_tree}, largest difference from the padded forward: {gap:.1e} nats", file=sys.stderr)
     optim = OptimOptions(lr=LEARNING_RATE, max_grad_norm=MAX_GRAD_NORM)
-    # --micro-batch counts rows, Groupwise cuts by token-tree nodes: enough for that many rows that share nothing
-    rows_as_nodes = args.micro_batch * (workload.prompt_tokens + workload.completion_tokens)
     engine = TorchEngine(replace(loaded, end_token_ids=()), use_tree=has_tree)
     optimizer = build_optimizer(loaded.model, optim)
     before = next(loaded.model.parameters()).detach().clone()
 
     stopwatch = Stopwatch()
-    stopwatch.start()
-    groups = collect(engine, prompts, workload)
-    stopwatch.mark_rollout_done()
-    update(
-        loaded,
-        optimizer,
-        groups,
-        workload,
-        logprobs=logprobs,
-        tokens_per_microbatch=rows_as_nodes or optim.tokens_per_microbatch,
-    )
-    stopwatch.stop()
+    for number in range(args.warm_up_steps + 1):
+        engine.set_policy_version(number)
+        stopwatch.start()
+        groups = collect(engine, prompts, workload)
+        stopwatch.mark_rollout_done()
+        update(
+            loaded,
+            optimizer,
+            groups,
+            workload,
+            logprobs=logprobs,
+            tokens_per_microbatch=optim.tokens_per_microbatch,
+        )
+        stopwatch.stop()
 
     if torch.equal(before, next(loaded.model.parameters())):
         raise ValueError("groupwise: the step did not change the weights, so it is not the step to be measured")

@@ -21,10 +21,10 @@ from workload import (
     Stopwatch,
     Workload,
     build_prompts,
-    even_token_share,
     parse_worker_arguments,
     print_report,
     render,
+    token_reward,
 )
 
 
@@ -80,7 +80,9 @@ def grpo_config(workload: Workload, *, micro_batch: int, output_dir: str) -> GRP
 
 def main() -> None:
     """Load, take one step, print the report."""
-    model_folder, workload, args = parse_worker_arguments(__doc__)
+    model_folder, workload, args = parse_worker_arguments(
+        __doc__, {"micro-batch": (0, "rows a forward; 0: the whole step")}
+    )
     tokenizer = AutoTokenizer.from_pretrained(model_folder, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     prompts = build_prompts(tokenizer, workload)
@@ -90,7 +92,7 @@ def main() -> None:
 
     def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
         completion_lengths.extend(len(ids) for ids in completion_ids)
-        rewards = [even_token_share(ids) for ids in completion_ids]
+        rewards = [token_reward(ids) for ids in completion_ids]
         stopwatch.mark_rollout_done()
         return rewards
 

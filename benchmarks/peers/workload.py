@@ -1,8 +1,8 @@
-"""The one training step that both sides of `step_vs_trl.py` perform, and how each side reports it.
+"""What the workers of every benchmark are given and how a step is reported: sizes, prompts, reward, stopwatch.
 
-It imports the standard library only, because it runs in two environments that share nothing else. Both workers take
-their prompts, their reward and their output line from here, so that a difference between the sides is a difference
-between the libraries.
+It imports the standard library only, because it runs in environments that share nothing else. All workers take their
+prompts, their reward and their output line from here, so that a difference between the sides is a difference between
+the libraries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -41,7 +41,11 @@ TEMPERATURE = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The size of the step: Workload(num_prompts=2, group_size=8, prompt_tokens=343, completion_tokens=32, seed=17)."""
+    """The size of a step.
+
+    Example:
+        Workload(num_prompts=8, group_size=8, prompt_tokens=660, shared_tokens=600, completion_tokens=48, seed=17)
+    """
 
     num_prompts: int
     group_size: int
@@ -50,6 +54,9 @@ class Workload:
     completion_tokens: int
     """Of each completion, exactly: the end token is forbidden before."""
     seed: int
+    shared_tokens: int = 0
+    """What all prompts begin with, a system turn of that many tokens included in `prompt_tokens`; 0: the template's own
+    system turn and nothing else."""
 
     @property
     def num_completions(self) -> int:
@@ -79,25 +86,34 @@ class StepReport:
     versions: dict[str, str]
 
 
-def parse_worker_arguments(description: str | None) -> tuple[Path, Workload, argparse.Namespace]:
+def parse_worker_arguments(
+    description: str | None, options: Mapping[str, tuple[int, str]] | None = None
+) -> tuple[Path, Workload, argparse.Namespace]:
     """Read the arguments that the driver passes to every worker.
 
+    Args:
+        description: what --help shows.
+        options: whole numbers that only this worker understands, as name -> (default, help).
+
     Returns:
-        The model folder, the workload, and the raw arguments with the options that only one side understands.
+        The model folder, the workload, and the raw arguments.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", type=Path, required=True, help="folder with float32 weights and tokenizer")
     parser.add_argument("--num-prompts", type=int, default=2)
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--prompt-tokens", type=int, default=343)
+    parser.add_argument("--shared-tokens", type=int, default=0)
     parser.add_argument("--completion-tokens", type=int, default=32)
     parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument("--micro-batch", type=int, default=0, help="rows a forward; 0: the side's own default")
+    for name, (default, text) in (options or {}).items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=text)
     args = parser.parse_args()
     workload = Workload(
         num_prompts=args.num_prompts,
         group_size=args.group_size,
         prompt_tokens=args.prompt_tokens,
+        shared_tokens=args.shared_tokens,
         completion_tokens=args.completion_tokens,
         seed=args.seed,
     )
@@ -113,30 +129,65 @@ def render(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
 def build_prompts(tokenizer: Any, workload: Workload) -> list[list[Message]]:
     """Chat prompts of exactly `workload.prompt_tokens` tokens, the same for the same seed and tokenizer.
 
-    The texts differ from the first word of the user turn on, so prompts share the template's system turn and no more.
+    The texts differ from the first word of the user turn on. Before it stands the system turn: the template's own, or
+    with `shared_tokens` one of random words, so long that the prompts have exactly that many tokens in common.
 
     Raises:
-        ValueError: if no choice of words meets the length, because it is shorter than the chat template itself.
+        ValueError: if no choice of words meets a length, because it is shorter than the chat template itself.
     """
     rng = random.Random(workload.seed)
+    openings = [f"{WORDS[number % len(WORDS)]}:" for number in range(workload.num_prompts)]
+    system: list[Message] = []
+    if workload.shared_tokens:
+        # two turns that differ at once show where the common part ends, also where there is one prompt only
+        probes = (WORDS[0], WORDS[-1])
+
+        def common(text: str) -> int:
+            turn = {"role": "system", "content": text}
+            return common_prefix_length(*(render(tokenizer, [turn, _user_turn(probe)]) for probe in probes))
+
+        text = _fill("schema:", workload.shared_tokens, common, rng, "--shared-tokens")
+        system = [{"role": "system", "content": text}]
     prompts = []
-    for number in range(workload.num_prompts):
-        text = f"{WORDS[number % len(WORDS)]}:"
-        missing = workload.prompt_tokens - len(render(tokenizer, [{"role": "user", "content": text}]))
-        attempts = 0
-        while missing > 0 and attempts < 20 * workload.prompt_tokens:
-            attempts += 1
-            longer = f"{text} {rng.choice(WORDS)}"
-            left = workload.prompt_tokens - len(render(tokenizer, [{"role": "user", "content": longer}]))
-            if left >= 0:
-                text, missing = longer, left
-        if missing != 0:
-            raise ValueError(
-                f"build_prompts: cannot make a prompt of {workload.prompt_tokens} tokens, {missing} are left over; "
-                "choose a larger --prompt-tokens"
-            )
-        prompts.append([{"role": "user", "content": text}])
+    for opening in openings:
+
+        def length(text: str) -> int:
+            return len(render(tokenizer, [*system, _user_turn(text)]))
+
+        text = _fill(opening, workload.prompt_tokens, length, rng, "--prompt-tokens")
+        prompts.append([*system, _user_turn(text)])
     return prompts
+
+
+def _user_turn(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def _fill(text: str, wanted: int, length: Callable[[str], int], rng: random.Random, option: str) -> str:
+    """The text and random words after it, so many that length(text) is `wanted`."""
+    missing = wanted - length(text)
+    attempts = 0
+    while missing > 0 and attempts < 20 * wanted:
+        attempts += 1
+        longer = f"{text} {rng.choice(WORDS)}"
+        left = wanted - length(longer)
+        if left >= 0:
+            text, missing = longer, left
+    if missing != 0:
+        raise ValueError(
+            f"build_prompts: cannot make {wanted} tokens, {missing} are left over; choose a larger {option}"
+        )
+    return text
+
+
+def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many leading token ids two prompts have in common."""
+    same = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        same += 1
+    return same
 
 
 def digest(token_ids: Sequence[Sequence[int]]) -> str:
@@ -144,9 +195,12 @@ def digest(token_ids: Sequence[Sequence[int]]) -> str:
     return hashlib.sha256(json.dumps([list(ids) for ids in token_ids]).encode()).hexdigest()[:16]
 
 
-def even_token_share(completion_ids: Sequence[int]) -> float:
-    """The reward: share of even token ids. It costs nothing and differs inside a group, so no group is dead."""
-    return sum(token_id % 2 == 0 for token_id in completion_ids) / max(len(completion_ids), 1)
+def token_reward(completion_ids: Sequence[int]) -> float:
+    """The reward: mean of the last three digits of the token ids, as a share of 1000.
+
+    It costs nothing, and in a group of two short completions it differs all the same, so that no group is dead.
+    """
+    return sum(token_id % 1000 for token_id in completion_ids) / (1000 * max(len(completion_ids), 1))
 
 
 @dataclass(slots=True)
