@@ -147,6 +147,24 @@ def test_what_cannot_work_is_refused_with_what_is_allowed(old: str, new: str, ex
     assert [part for part in expected if part not in text] == [], text
 
 
+@pytest.mark.parametrize("restriction", ["top_p = 0.9", "top_k = 40"])
+def test_restricted_sampling_needs_a_correction_and_the_ways_out_are_told(restriction: str) -> None:
+    text = complaint("group_size = 4", f"group_size = 4\n{restriction}")
+    parts = [
+        "stages[1].algorithm.importance_cap is not given",
+        f"rollout.{restriction}",
+        "importance_cap = 2.0",
+        "rollout.top_p = 1, rollout.top_k = 0",
+        "rollout.temperature",
+        "(recipe.toml:",
+    ]
+    assert [part for part in parts if part not in text] == [], text
+    restricted = RECIPE.replace("group_size = 4", f"group_size = 4\n{restriction}")
+    corrected = restricted.replace('name = "grpo"', 'name = "grpo"\nimportance_cap = 2.0')
+    assert parse_recipe(corrected).rollout.is_restricted
+    parse_recipe(restricted[: restricted.index('\n[[stages]]\nname = "main"')])  # SFT samples nothing
+
+
 def test_no_tasks_at_all_is_refused() -> None:
     start, end = RECIPE.index("train ="), RECIPE.index("[verifier]")
     with pytest.raises(ConfigError, match="names no tasks; give train and heldout"):

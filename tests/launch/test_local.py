@@ -16,9 +16,11 @@ from transformers import AutoModelForCausalLM
 
 from groupwise.config import load_recipe
 from groupwise.errors import DataError, EngineError
-from groupwise.launch import local
+from groupwise.launch import assemble, local
 from groupwise.launch.display import Quiet
+from groupwise.rollout import TorchEngine
 from groupwise.runs import RunDirectory, RunSummary, read_events, read_metrics, read_summary
+from groupwise.types import Completion
 from tiny_job import everything_in, replaced, write_job
 
 Run = tuple[RunDirectory, RunSummary]
@@ -79,6 +81,11 @@ def test_the_environment_names_versions_verifier_and_tasks(runs: tuple[Run, Run]
     assert environment["versions"]["torch"] == torch.__version__
     assert len(environment["verifier_version"]) == 16
     assert environment["token_tree"] is True
+    numerics = environment["numerics"]
+    assert (numerics["dtype"], numerics["allowed"]) == ("float32", {"largest": 1e-4, "mean": 1e-4})
+    assert 0 < numerics["whole_vocabulary"]["mean"] <= numerics["whole_vocabulary"]["largest"] < 1e-4
+    assert numerics["whole_vocabulary"]["num_tokens"] > 50
+    assert "restricted" not in numerics
     assert environment["num_tasks"] == {"demonstrations": 4, "train": 4, "heldout": 3}
 
 
@@ -92,7 +99,7 @@ def test_every_step_has_a_row_of_numbers(runs: tuple[Run, Run]) -> None:
     assert rows[9]["nll"] < 0.5 * rows[0]["nll"]
     assert rows[-1]["policy_version"] == 10 + rows[-1]["updated"] + rows[-2]["updated"]
     assert rows[-2]["live_groups"] > 0  # the job is one in which GRPO has something to learn from
-    assert rows[-2]["logprob_gap"] < 1e-3
+    assert rows[-2]["logprob_gap_mean"] <= rows[-2]["logprob_gap_p99"] <= rows[-2]["logprob_gap_max"] < 1e-3
 
 
 def test_every_completion_is_on_record_with_its_verdict_and_advantage(runs: tuple[Run, Run]) -> None:
@@ -242,7 +249,6 @@ def test_evaluations_inside_a_stage_are_on_record_but_not_in_the_summary(tmp_pat
 def test_a_path_whose_numbers_differ_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from groupwise.launch import assemble
     from groupwise.models import tree_logprobs
 
     def wrong(model: Any, sequences: Any, *, temperature: float) -> torch.Tensor:
@@ -254,3 +260,52 @@ def test_a_path_whose_numbers_differ_is_refused_before_anything_is_written(
     with pytest.raises(EngineError, match="attention_check"):
         local.train(recipe)
     assert everything_in(tmp_path) == before
+
+
+class OffsetEngine(TorchEngine):
+    """Reports log-probabilities that are not those it sampled with."""
+
+    def generate(self, *arguments: Any, **named: Any) -> list[list[Completion]]:
+        return [
+            [replace(c, sampler_logprobs=tuple(x - 0.01 for x in c.sampler_logprobs)) for c in group]
+            for group in super().generate(*arguments, **named)
+        ]
+
+
+def test_an_engine_that_disagrees_with_the_trainer_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assemble, "TorchEngine", OffsetEngine)
+    recipe = job(tmp_path)
+    before = everything_in(tmp_path)
+    with pytest.raises(EngineError, match=r"(?s)largest 0\.01 nats over \d+ tokens.*attention_check"):
+        local.train(recipe)
+    assert everything_in(tmp_path) == before
+
+
+def test_the_checks_can_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assemble, "TorchEngine", OffsetEngine)
+    kl = replaced('name = "grpo" }', 'name = "grpo", beta = 0.01 }')  # a step even where all groups are dead
+    recipe = job(tmp_path, replaced('name = "model"', 'name = "model"\nattention_check = false'), kl)
+    directory, _ = local.train(recipe)
+    assert json.loads(directory.environment.read_text())["numerics"] is None
+    assert read_metrics(directory.metrics)[-1]["logprob_gap_mean"] == pytest.approx(0.01, abs=1e-4)
+
+
+def test_restricted_sampling_is_checked_as_it_is_used_and_weighted(tmp_path: Path) -> None:
+    recipe = job(
+        tmp_path,
+        replaced("group_size = 4", "group_size = 4\ntop_p = 0.9"),
+        replaced('name = "grpo" }', 'name = "grpo", beta = 0.01, importance_cap = 2.0 }'),
+    )
+    display = Lines()
+    directory, _ = local.train(recipe, display)
+    (line,) = (line for line in display.lines if line.startswith("Sampler and trainer agree: mean "))
+    assert "; with top_p and top_k mean " in line
+    assert "(allowed: mean 0.0001, largest 0.0001)" in line
+    numerics = json.loads(directory.environment.read_text())["numerics"]
+    assert numerics["restricted"]["min_kept_mass"] == 0.9
+    assert numerics["restricted"]["largest"] < 1e-4
+    last = read_metrics(directory.metrics)[-1]
+    assert last["logprob_gap_max"] < 1e-4
+    assert 0.9 <= last["importance_weight"] < 1

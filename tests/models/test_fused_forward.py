@@ -18,7 +18,7 @@ SEQUENCES = [(5, 7, 8, 9), (5, 7, 8, 10, 11), (5, 12), (6, 7)]
 
 def states(model: Any, forward: Any) -> torch.Tensor:
     tree = TokenTree.build(SEQUENCES)
-    plan = TreePlan(tree, device=model.device, dtype=model.dtype)
+    plan = TreePlan(tree, device=model.device)
     with torch.inference_mode():
         return forward(tree.token_ids, tree.depth, plan)
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from transformers import PreTrainedModel
 
 from groupwise.models import LoadedModel, ScoredSequence, loss_mask, padded_logprobs, tree_logprobs, why_no_tree
 from groupwise.models import logprobs as logprobs_module
+from groupwise.models.head_logprobs import selected_logprobs
 from groupwise.models.tree_attention import UnsupportedAttentionError
 
 TinyModel = Callable[..., LoadedModel]
@@ -126,26 +129,22 @@ def test_every_distinct_prefix_is_forwarded_once(tiny_model: TinyModel) -> None:
     assert rows == [NUM_NODES]
 
 
-def test_only_positions_before_a_trained_token_reach_the_head(tiny_model: TinyModel) -> None:
-    model = tiny_model().model
+def test_only_positions_before_a_trained_token_reach_the_head(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Parents of trained nodes: under FIRST its last token, 40, 41, 43, 44 and 47; under SECOND its last token, 40, 41;
     # and 77. Under FIRST 40 and 46 share a parent, and so do 42, 43 and 47.
     num_parents = 6 + 3 + 1
-    with rows_through(model.get_output_embeddings()) as rows, torch.no_grad():
-        tree_logprobs(model, SEQUENCES, temperature=1.0)
+    rows: list[int] = []
+
+    def counted(hidden: Tensor, *arguments: Any) -> Tensor:
+        rows.append(len(hidden))
+        return selected_logprobs(hidden, *arguments)
+
+    monkeypatch.setattr(logprobs_module, "selected_logprobs", counted)
+    with torch.no_grad():
+        tree_logprobs(tiny_model().model, SEQUENCES, temperature=1.0)
     assert rows == [num_parents]
-
-
-def test_the_head_works_in_chunks(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model().model
-    whole, whole_gradient = value_and_gradient(tree_logprobs, model, 1.0)
-    monkeypatch.setattr(logprobs_module, "HEAD_CHUNK", 4)
-    with rows_through(model.get_output_embeddings()) as rows:
-        chunked, chunked_gradient = value_and_gradient(tree_logprobs, model, 1.0)
-    assert rows[:3] == [4, 4, 2]  # forward
-    assert sorted(rows[3:]) == [2, 4, 4]  # computed again in the backward pass
-    torch.testing.assert_close(chunked, whole, atol=1e-6, rtol=0)
-    assert (chunked_gradient - whole_gradient).norm() <= 1e-5 * whole_gradient.norm()
 
 
 def test_no_logits_are_kept_for_the_backward_pass(tiny_model: TinyModel) -> None:
@@ -187,9 +186,25 @@ def test_a_soft_cap_inside_the_attention_is_found(
 def test_another_difference_is_found_by_comparing(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a model that scales its logits under a name that nobody listed."""
     model = tiny_model().model
-    head = model.get_output_embeddings()
-    monkeypatch.setattr(model, "get_output_embeddings", lambda: lambda hidden: head(hidden) * 1.5)
+    head = copy.deepcopy(model.get_output_embeddings())
+    with torch.no_grad():
+        head.weight.mul_(1.5)
+    monkeypatch.setattr(model, "get_output_embeddings", lambda: head)  # what the model's own forward does not do
     assert why_no_tree(model) == "the tree path gives other log-probabilities than its own attention"
+
+
+def test_a_head_that_is_no_linear_layer_is_found(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model().model
+    monkeypatch.setattr(model, "get_output_embeddings", lambda: lambda hidden: hidden)
+    assert "not a plain linear layer" in str(why_no_tree(model))
+
+
+def test_a_window_in_a_family_with_fused_layers_is_found(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model("qwen2").model
+    monkeypatch.setattr(model.base_model.layers[0].self_attn, "sliding_window", 4)
+    assert "sliding_window" in str(why_no_tree(model))
 
 
 def test_the_probe_leaves_training_mode_as_it_was(tiny_model: TinyModel) -> None:

@@ -66,7 +66,7 @@ def test_attention_dropout_is_refused() -> None:
 def test_a_tree_plan_by_hand() -> None:
     """Keys that score 0 everywhere: each node averages the values of its ancestors and itself."""
     tree = TokenTree.build([(5, 7, 8), (5, 7, 9)])
-    plan = TreePlan(tree, device=torch.device("cpu"), dtype=torch.float32, keep_keys=True)
+    plan = TreePlan(tree, device=torch.device("cpu"), keep_keys=True)
     query, key = torch.ones(1, 4, 4, 2), torch.zeros(1, 2, 4, 2)
     value = torch.tensor([1.0, 2.0, 6.0, 9.0])[None, None, :, None].expand(1, 2, 4, 2)
     found = plan.attend(0, query, key, value, 1.0)
@@ -79,6 +79,6 @@ def test_a_tree_plan_by_hand() -> None:
 
 def test_a_tree_plan_keeps_no_keys_unless_asked() -> None:
     tree = TokenTree.build([(5,)])
-    plan = TreePlan(tree, device=torch.device("cpu"), dtype=torch.float32)
+    plan = TreePlan(tree, device=torch.device("cpu"))
     plan.attend(0, *(torch.zeros(1, 1, 1, 2),) * 3, 1.0)
     assert plan.kept == {}

@@ -151,3 +151,23 @@ def test_streams_differ_and_do_not_follow_each_other() -> None:
     assert len({tuple(s) for s in streams[:, :4].tolist()}) == len(keys)
     # The correlation of 1,000 independent pairs has a standard deviation of 0.032; 351 pairs stay below 5 of them.
     assert float((torch.corrcoef(streams) - torch.eye(len(keys))).abs().max()) < 0.16
+
+
+@pytest.mark.parametrize("width", [255, 256, 257, 3000])
+def test_a_wide_vocabulary_is_drawn_as_its_running_sum_says(width: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(200, width, generator=generator)
+    numbers = torch.rand(200, dtype=torch.float64, generator=generator)
+    token_ids, logprobs = draw(logits, numbers, temperature=1.0)
+    exact = torch.softmax(logits.double(), dim=-1)
+    expected = torch.searchsorted(exact.cumsum(dim=-1), numbers[:, None], right=True).squeeze(-1)
+    assert int((token_ids != expected).sum()) <= 1  # a number may lie within rounding of a border
+    assert torch.allclose(logprobs.double(), exact.gather(-1, token_ids[:, None]).squeeze(-1).log(), atol=1e-5)
+
+
+def test_a_nucleus_wider_than_the_first_candidates_is_whole() -> None:
+    """3,000 equal tokens: half of the mass needs 1,500 of them."""
+    logits = torch.zeros(3000)
+    assert probabilities_at(logits, 0.5, top_p=0.5) == pytest.approx([1 / 1500], rel=1e-2)
+    tokens = draw_at(logits, *grid(3000).tolist(), top_p=0.5)
+    assert len(set(tokens)) == pytest.approx(1500, rel=1e-2)

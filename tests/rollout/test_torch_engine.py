@@ -3,14 +3,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 from fakes import fake_prompts
+from groupwise.errors import EngineError
 from groupwise.models import LoadedModel, ScoredSequence, loss_mask, padded_logprobs, tree_logprobs
+from groupwise.models.fused_forward import sampling_forward
 from groupwise.models.token_tree import count_nodes
-from groupwise.rollout import Sampling, TorchEngine, torch_engine
+from groupwise.rollout import Sampling, TorchEngine, prefill, torch_engine, tree_decoder
+from groupwise.rollout.budget import bytes_per_token
 from groupwise.types import Completion, Prompt, Stop
 
 TinyModel = Callable[..., LoadedModel]
@@ -88,7 +93,7 @@ def test_the_same_seed_gives_the_same_completions_and_another_seed_others(tiny_m
 def test_what_is_decoded_together_does_not_matter(tiny_model: TinyModel, family: str, prompts: list[Prompt]) -> None:
     loaded = ending_often(tiny_model(family))
     whole = TorchEngine(loaded).generate(prompts, 4, SAMPLING, seed=SEED)
-    for limits in ({"max_rows": 3}, {"max_rows": 1}, {"prefill_nodes": 1}, {"prefill_nodes": 12}):
+    for limits in (*({"max_rows": n} for n in (1, 3, 5, 8)), {"prefill_nodes": 1}, {"prefill_nodes": 12}):
         assert_equal_completions(TorchEngine(loaded, **limits).generate(prompts, 4, SAMPLING, seed=SEED), whole)
     for count in (1, 2):
         assert_equal_completions(TorchEngine(loaded).generate(prompts[:count], 4, SAMPLING, seed=SEED), whole[:count])
@@ -180,8 +185,9 @@ def test_special_tokens_are_not_in_the_text(tiny_model: TinyModel) -> None:
     assert (found.text, found.token_ids, found.stop) == ("", (256,), Stop.END)
 
 
-@pytest.mark.parametrize("length", [1, 2])
-def test_a_stop_text_ends_and_cuts(tiny_model: TinyModel, length: int) -> None:
+@pytest.mark.parametrize("use_tree", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_stop_text_ends_and_cuts(tiny_model: TinyModel, length: int, use_tree: bool) -> None:
     loaded = never_ending(tiny_model())
     decode = loaded.tokenizer.decode
     sampling = replace(SAMPLING, max_tokens=16)
@@ -189,7 +195,8 @@ def test_a_stop_text_ends_and_cuts(tiny_model: TinyModel, length: int) -> None:
     pieces = [c.text[i : i + length] for c in free for i in range(2, len(c.text) - length)]
     specials = "".join(loaded.tokenizer.all_special_tokens)  # these are spelled out when a stop text is looked for
     stop = next(piece for piece in pieces if piece.isascii() and not set(piece) & set(specials))
-    stopped = flat(TorchEngine(loaded).generate(SHARED, 6, replace(sampling, stop=(stop,)), seed=SEED))
+    engine = TorchEngine(loaded, use_tree=use_tree)
+    stopped = flat(engine.generate(SHARED, 6, replace(sampling, stop=(stop,)), seed=SEED))
     assert any(c.stop is Stop.END for c in stopped)
     for long, cut in zip(free, stopped, strict=True):
         needed = [n for n in range(1, 17) if stop in decode(long.token_ids[:n])]
@@ -206,7 +213,7 @@ def test_leaving_rows_do_not_change_those_that_stay(
     engine = TorchEngine(ending_often(tiny_model()))
     usual = engine.generate(SHARED, 8, SAMPLING, seed=SEED)
     assert len({len(c.token_ids) for c in flat(usual)}) > 4
-    monkeypatch.setattr(torch_engine, "COMPACT_AT", share)
+    monkeypatch.setattr(tree_decoder, "LEAVE_AT", share)
     assert_equal_completions(engine.generate(SHARED, 8, SAMPLING, seed=SEED), usual)
 
 
@@ -220,7 +227,7 @@ def test_a_prefill_forwards_every_distinct_prefix_once_and_then_one_token_a_row(
 
 
 def test_finished_rows_are_not_forwarded(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_engine, "COMPACT_AT", 0.0)
+    monkeypatch.setattr(tree_decoder, "LEAVE_AT", 0.0)
     loaded = ending_often(tiny_model())
     with forwards(loaded) as tokens:
         found = flat(TorchEngine(loaded).generate(SHARED, 8, SAMPLING, seed=SEED))
@@ -228,17 +235,100 @@ def test_finished_rows_are_not_forwarded(tiny_model: TinyModel, monkeypatch: pyt
     assert tokens[1:] == [sum(len(c.token_ids) > n for c in found) for n in range(1, longest)]
 
 
-def test_waves_stay_within_their_limits(tiny_model: TinyModel) -> None:
+def test_waiting_rows_enter_a_running_batch(tiny_model: TinyModel) -> None:
     loaded = never_ending(tiny_model())
-    sampling = Sampling(max_tokens=2)
     with forwards(loaded) as tokens:
-        TorchEngine(loaded, max_rows=5).generate(SHARED, 4, sampling, seed=SEED)
-    # Rows 0-4 belong to the prompts 0 and 1, rows 5-9 to 1 and 2, rows 10 and 11 to 2.
-    assert tokens == [8 + 3 + 1, 5, 8 + 1 + 6, 5, 8 + 6, 2]
+        TorchEngine(loaded, max_rows=5).generate(SHARED, 4, Sampling(max_tokens=2), seed=SEED)
+    # Rows 0-4 belong to the prompts 0 and 1 and end together; then rows 5-9 with prompt 2, and rows 10 and 11. The keys
+    # of prompt 1 wait for rows 5-7, those of prompt 2 for rows 10 and 11: no prompt is computed twice.
+    assert tokens == [8 + 3 + 1, 5, 8 + 6, 5, 2]
     with forwards(loaded) as tokens:
-        TorchEngine(loaded, prefill_nodes=12).generate(SHARED, 4, sampling, seed=SEED)
+        TorchEngine(loaded, prefill_nodes=12).generate(SHARED, 4, Sampling(max_tokens=2), seed=SEED)
     # The prompts 0 and 1 make 12 nodes, with prompt 2 16. Prompt 2 alone has 14, more than allowed, and still goes.
-    assert tokens == [12, 8, 14, 4]
+    assert tokens == [12, 14, 12]
+
+
+def test_late_rows_are_decoded_beside_earlier_ones(tiny_model: TinyModel) -> None:
+    """Far fewer forwards than one batch after another would take, which waits for the longest row of each."""
+    loaded = ending_often(tiny_model())
+    sampling = replace(SAMPLING, max_tokens=24)
+    engine = TorchEngine(loaded, max_rows=6)
+    lengths = [len(c.token_ids) for c in flat(engine.generate(SHARED, 16, sampling, seed=SEED))]
+    in_turn = sum(max(lengths[i : i + 6]) - 1 for i in range(0, len(lengths), 6))
+    work = engine.last_work
+    assert work.num_steps < 0.7 * in_turn
+    assert sum(lengths) - len(lengths) <= work.num_row_steps <= 1.2 * (sum(lengths) - len(lengths))
+
+
+def test_a_trunk_is_computed_once_for_all_who_enter(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = ending_often(tiny_model())
+    alone = TorchEngine(loaded).generate(SHARED, 4, SAMPLING, seed=SEED)
+    monkeypatch.setattr(prefill, "TRUNK_WORTH", 1)
+    for limits in ({}, {"max_rows": 3}, {"prefill_nodes": 1}):
+        engine = TorchEngine(loaded, **limits)
+        assert_equal_completions(engine.generate(SHARED, 4, SAMPLING, seed=SEED), alone)
+    # One prompt a prefill: the header's 8 tokens and 1 2 3, then 4, then 1 2 5 6 7 8 behind the stored header.
+    assert engine.last_work.num_prefills == 3
+    assert engine.last_work.num_prefill_tokens == 8 + 3 + 1 + 6
+
+
+@pytest.mark.parametrize("num_tokens", [25, 60, 100, 1000])
+def test_the_cache_stays_within_its_budget(tiny_model: TinyModel, num_tokens: int) -> None:
+    loaded = ending_often(tiny_model())
+    whole = TorchEngine(loaded).generate(SHARED, 6, SAMPLING, seed=SEED)
+    budget = num_tokens * bytes_per_token(loaded.model)
+    engine = TorchEngine(loaded, cache_gb=budget / 1e9 + 1e-9)
+    assert_equal_completions(engine.generate(SHARED, 6, SAMPLING, seed=SEED), whole)
+    assert 0 < engine.last_work.cache_bytes <= budget
+
+
+@pytest.mark.parametrize("use_tree", [True, False])
+def test_a_budget_below_one_completion_is_refused(tiny_model: TinyModel, use_tree: bool) -> None:
+    loaded = tiny_model()
+    engine = TorchEngine(loaded, cache_gb=20 * bytes_per_token(loaded.model) / 1e9, use_tree=use_tree)
+    with pytest.raises(EngineError, match=r"rollout\.cache_gb"):
+        engine.generate(SHARED, 2, SAMPLING, seed=SEED)
+
+
+def test_the_last_tokens_are_not_forwarded(tiny_model: TinyModel) -> None:
+    engine = TorchEngine(never_ending(tiny_model()))
+    engine.generate(SHARED, 4, SAMPLING, seed=SEED)
+    work = engine.last_work
+    assert (work.num_prefills, work.num_prefill_tokens) == (1, 16)
+    assert (work.num_steps, work.num_row_steps) == (SAMPLING.max_tokens - 1, 12 * (SAMPLING.max_tokens - 1))
+    engine.generate(SHARED, 4, replace(SAMPLING, max_tokens=1), seed=SEED)
+    assert engine.last_work.num_steps == 0
+
+
+@pytest.mark.parametrize("family", TREE_FAMILIES)
+def test_logits_are_those_of_the_models_own_cache(tiny_model: TinyModel, family: str) -> None:
+    """Every logit of every step, not only those of the drawn tokens."""
+    loaded = never_ending(tiny_model(family))
+    seen: list[torch.Tensor] = []
+    original = sampling_forward(loaded.model, 4)
+
+    class Recorded:
+        def __call__(self, *arguments: Any) -> torch.Tensor:
+            return original(*arguments)
+
+        def head(self, hidden: torch.Tensor) -> torch.Tensor:
+            seen.append(original.head(hidden))
+            return seen[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_engine, "sampling_forward", lambda *_: Recorded())
+        engine = TorchEngine(loaded)
+        found = engine.generate(SHARED, 2, SAMPLING, seed=SEED)
+    for number, (prompt, group) in enumerate(zip(SHARED, found, strict=True)):
+        for place, completion in enumerate(group):
+            cache = {engine._cache_name: DynamicCache(config=loaded.model.config)}
+            ids = torch.tensor([prompt.token_ids])
+            for step, token_id in enumerate(completion.token_ids):
+                with torch.no_grad():
+                    logits = loaded.model(ids, use_cache=True, **cache).logits[0, -1]
+                ids = torch.tensor([[token_id]])
+                row = number if step == 0 else 2 * number + place
+                torch.testing.assert_close(seen[step][row], logits, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("use_tree", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -226,10 +227,46 @@ def test_the_kl_is_added_per_token_with_its_weight() -> None:
     assert_close(reported["kl_to_ref"], torch.tensor([[0.367879, 0.0]]))
 
 
-def test_the_sampler_gap_is_reported_as_a_mean_over_trained_tokens() -> None:
+def test_the_weight_multiplies_loss_and_kl_of_its_token_and_carries_no_gradient() -> None:
+    """A = 2, policy -1, sampler -0.5 and -3: weights exp(-0.5) = 0.60653 and min(exp(2), 1.5). k3 to a reference at -2
+    is 0.36788, its gradient 1 - exp(-1) = 0.63212. Loss (-2 + 0.5 k3) w, gradient (-2 + 0.5 x 0.63212) w."""
+    rows = LossRows(
+        policy_logprobs=torch.full((1, 3), -1.0, requires_grad=True),
+        ref_logprobs=torch.full((1, 3), -2.0),
+        advantages=torch.tensor([2.0]),
+        mask=torch.tensor([[True, True, False]]),
+        sampler_logprobs=torch.tensor([[-0.5, -3.0, 0.0]]),
+    )
+    weight = torch.tensor([[0.60653, 1.5, 0.0]])
+    options = GrpoOptions(beta=0.5, importance_cap=1.5)
+    per_token, reported = loss_function(options)(rows)
+    per_token.sum().backward()
+    assert_close(per_token, (-2 + 0.5 * 0.367879) * weight)
+    assert_close(rows.policy_logprobs.grad, (-2 + 0.5 * 0.632121) * weight)
+    assert reported["importance_capped_frac"].tolist() == [[0, 1, 0]]
+    plain, without = loss_function(replace(options, importance_cap=None))(rows)
+    assert_close(plain, torch.tensor([[-2 + 0.5 * 0.367879] * 2 + [0.0]]))
+    assert set(without) == {"kl_to_ref"}
+
+
+def test_where_sampler_and_trainer_agree_the_weight_changes_no_gradient() -> None:
+    options = GrpoOptions()
+    batch = batch_of(mixed_groups(), options)
+    exact = padded_logprobs(small_llama(), batch.sequences, temperature=1.0).detach()
+    batch = replace(
+        batch,
+        sampler_logprobs=tuple(tuple(exact[r, : s.num_trained].tolist()) for r, s in enumerate(batch.sequences)),
+    )
+    weighted = weights_after_plain_descent(batch, replace(options, importance_cap=2.0))
+    assert_close(weighted, weights_after_plain_descent(batch, options), atol=1e-6, rtol=0)
+
+
+def test_the_sampler_gap_is_reported_over_all_trained_tokens_of_the_step() -> None:
+    """33 tokens, in several micro-batches: all off by 0.5, but for one of the first row that is off by 2."""
     model = small_llama()
     batch = batch_of(mixed_groups(), GrpoOptions())
     exact = padded_logprobs(model, batch.sequences, temperature=1.0).detach()
+    exact[0, 1] -= 1.5
     shifted = tuple(tuple((exact[r, : s.num_trained] - 0.5).tolist()) for r, s in enumerate(batch.sequences))
     metrics = optimizer_step(
         model,
@@ -242,7 +279,10 @@ def test_the_sampler_gap_is_reported_as_a_mean_over_trained_tokens() -> None:
         tokens_per_microbatch=12,
         max_grad_norm=1.0,
     )
-    assert metrics["logprob_gap"] == pytest.approx(0.5, abs=1e-5)
-    assert metrics["kl_sampler_trainer"] == pytest.approx(torch.tensor(0.5).exp().item() - 0.5 - 1, abs=1e-4)
+    assert metrics["logprob_gap_mean"] == pytest.approx((32 * 0.5 + 2) / 33, abs=1e-5)
+    assert metrics["logprob_gap_max"] == pytest.approx(2, abs=1e-5)
+    assert metrics["logprob_gap_p99"] == pytest.approx(2, abs=1e-5)  # the 33rd of 33
+    k3 = [math.exp(gap) - 1 - gap for gap in (0.5, 2.0)]
+    assert metrics["kl_sampler_trainer"] == pytest.approx((32 * k3[0] + k3[1]) / 33, abs=1e-4)
     assert metrics["num_trained_tokens"] == 33
     assert metrics["num_plain_tokens"] == 33 + 7 * 4

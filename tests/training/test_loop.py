@@ -14,6 +14,7 @@ from training_cases import (
     FakeEngine,
     ListRecorder,
     SaysYes,
+    ShiftedEngine,
     said,
     small_llama,
     small_policy,
@@ -24,12 +25,14 @@ from training_cases import (
 from transformers import AutoModelForCausalLM
 
 from groupwise.curation import PromptLedger
+from groupwise.errors import EngineError
 from groupwise.models import LoadedModel, ScoredSequence, tree_logprobs
 from groupwise.rollout import Engine, Sampling, TorchEngine
 from groupwise.training import GrpoOptions, OptimOptions, StageOptions, StageOutcome, grpo, run_stage, sft
 from groupwise.training.algorithm import Algorithm
 from groupwise.training.batch import Batch
 from groupwise.training.grpo import loss_function
+from groupwise.training.numerics import GapBounds, gap_bounds
 from groupwise.training.step import optimizer_step
 from groupwise.types import Task, Verdict, Verifier
 
@@ -45,6 +48,7 @@ def run(
     should_stop: Callable[[], bool] = lambda: False,
     logprobs: Any = tree_logprobs,
     checkpoint_every: int = 0,
+    gap_bounds: GapBounds | None = None,
     on_step: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
     **optim: Any,
 ) -> StageOutcome:
@@ -55,6 +59,7 @@ def run(
             optim=OptimOptions(**{"lr": 1e-3, **optim}),
             checkpoints=folder,
             checkpoint_every=checkpoint_every,
+            gap_bounds=gap_bounds,
         ),
         algorithm,
         policy,
@@ -68,7 +73,13 @@ def run(
 
 
 def grpo_on(
-    engine: Engine, options: GrpoOptions, *, verifier: Verifier | None = None, group_size: int = 4, max_tokens: int = 8
+    engine: Engine,
+    options: GrpoOptions,
+    *,
+    verifier: Verifier | None = None,
+    group_size: int = 4,
+    max_tokens: int = 8,
+    top_p: float = 1.0,
 ) -> Algorithm:
     tasks, prompts = tasks_and_prompts(2)
     return grpo(
@@ -80,7 +91,7 @@ def grpo_on(
         ledger=PromptLedger([t.id for t in tasks], seed=0),
         prompts_per_step=2,
         group_size=group_size,
-        sampling=Sampling(max_tokens=max_tokens),
+        sampling=Sampling(max_tokens=max_tokens, top_p=top_p),
         seed=0,
     )
 
@@ -237,8 +248,55 @@ def test_grpo_learns_what_is_paid_for(tmp_path: Path) -> None:
     policy, recorder = small_policy(), ListRecorder()
     engine = TorchEngine(policy)
     algorithm = grpo_on(engine, GrpoOptions(), verifier=BeginsWithSeven(), group_size=24, max_tokens=3)
-    run(algorithm, policy, tmp_path, steps=20, recorder=recorder, lr=1e-2)
+    run(algorithm, policy, tmp_path, steps=20, recorder=recorder, lr=1e-2, gap_bounds=gap_bounds(policy.model))
     rates = [row["pass_rate"] for row in recorder.rows]
     assert rates[0] < 0.3
     assert sum(rates[-3:]) / 3 > 0.9
-    assert max(row["logprob_gap"] for row in recorder.rows if row["updated"]) < 1e-4  # sampler and trainer agree
+    assert max(row["logprob_gap_max"] for row in recorder.rows if row["updated"]) < 1e-4  # sampler and trainer agree
+
+
+def test_restricted_sampling_with_its_weight_is_no_gap_and_learns(tmp_path: Path) -> None:
+    policy, recorder = small_policy(), ListRecorder()
+    options = GrpoOptions(importance_cap=2.0)
+    algorithm = grpo_on(
+        TorchEngine(policy), options, verifier=BeginsWithSeven(), group_size=24, max_tokens=3, top_p=0.95
+    )
+    run(algorithm, policy, tmp_path, steps=8, recorder=recorder, lr=1e-2, gap_bounds=gap_bounds(policy.model))
+    rows = [row for row in recorder.rows if row["updated"]]
+    assert max(row["logprob_gap_max"] for row in rows) < 1e-4
+    assert all(0.95 < row["importance_weight"] < 1 and row["importance_capped_frac"] == 0 for row in rows)
+    assert sum(r["pass_rate"] for r in recorder.rows[-2:]) > sum(r["pass_rate"] for r in recorder.rows[:2]) + 0.4
+
+
+@pytest.mark.parametrize("fault", ["stale", "offset"])
+def test_a_step_sampled_from_something_else_is_refused_before_its_update(tmp_path: Path, fault: str) -> None:
+    policy, recorder, versions = small_policy(), ListRecorder(), []
+    engine: Engine = TorchEngine(small_policy())  # the same weights, until the first update
+    if fault == "offset":
+        engine = ShiftedEngine(TorchEngine(policy), 3e-4, start=1)
+    after_first: list[Tensor] = []
+    algorithm = grpo_on(engine, GrpoOptions(), verifier=BeginsWithSeven(), group_size=24, max_tokens=3)
+    with pytest.raises(EngineError, match=r"(?s)^stage, step 2: .*update was not made.*older weights"):
+        run(
+            algorithm,
+            policy,
+            tmp_path,
+            recorder=recorder,
+            versions=versions,
+            gap_bounds=gap_bounds(policy.model),
+            on_step=lambda step, metrics: after_first.append(weights(policy.model)),
+        )
+    assert torch.equal(weights(policy.model), after_first[0])
+    assert all(p.grad is None for p in policy.model.parameters())
+    assert (versions, len(recorder.rows), len(recorder.groups)) == ([11], 1, 2)  # step 2 has rollouts and no numbers
+    assert [name for name, _ in recorder.events] == ["step_refused", "checkpoint"]
+    assert recorder.events[0][1]["step"] == 2
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "stage-1", dtype=torch.float32)
+    assert torch.equal(weights(saved), after_first[0])
+
+
+def test_without_bounds_any_gap_is_accepted(tmp_path: Path) -> None:
+    recorder = ListRecorder()
+    engine = ShiftedEngine(TorchEngine(policy := small_policy()), 0.5)
+    run(grpo_on(engine, GrpoOptions(), verifier=BeginsWithSeven(), group_size=24), policy, tmp_path, recorder=recorder)
+    assert recorder.rows[0]["logprob_gap_mean"] == pytest.approx(0.5, abs=1e-4)

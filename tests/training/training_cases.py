@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from groupwise.models import LoadedModel, tree_logprobs
-from groupwise.rollout import Sampling
+from groupwise.rollout import Engine, Sampling
 from groupwise.training.batch import Batch
 from groupwise.training.grpo import GrpoOptions, advantages_of, loss_function, make_batch
 from groupwise.training.step import optimizer_step
@@ -136,6 +137,27 @@ class FakeEngine:
 
     def set_policy_version(self, version: int) -> None:
         self.versions.append(version)
+
+
+class ShiftedEngine:
+    """Samples as `engine` does, and reports log-probabilities that are off by `offset` from call number `start` on."""
+
+    def __init__(self, engine: Engine, offset: float, *, start: int = 0) -> None:
+        self.engine, self.offset, self.start = engine, offset, start
+        self.calls = 0
+
+    def generate(
+        self, prompts: Sequence[Prompt], group_size: int, sampling: Sampling, *, seed: int, progress: Any = None
+    ) -> list[list[Completion]]:
+        offset = self.offset if self.calls >= self.start else 0.0
+        self.calls += 1
+        return [
+            [replace(c, sampler_logprobs=tuple(x + offset for x in c.sampler_logprobs)) for c in group]
+            for group in self.engine.generate(prompts, group_size, sampling, seed=seed, progress=progress)
+        ]
+
+    def set_policy_version(self, version: int) -> None:
+        self.engine.set_policy_version(version)
 
 
 def said(text: str, *token_ids: int, stop: Stop = Stop.END) -> Completion:

@@ -5,7 +5,7 @@ from .data import ColumnsSection, DataSection, SplitSection
 from .dump import dump_toml
 from .evaluation import EvaluationSection
 from .load import load_recipe, parse_recipe
-from .model import ModelSection
+from .model import LoraSection, ModelSection
 from .recipe import Recipe
 from .rollout import RolloutSection
 from .stage import AlgorithmSection, GrpoSection, OptimSection, SftSection, StageSection
@@ -18,6 +18,7 @@ __all__ = [
     "DataSection",
     "EvaluationSection",
     "GrpoSection",
+    "LoraSection",
     "ModelSection",
     "OptimSection",
     "Recipe",

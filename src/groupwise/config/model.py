@@ -6,7 +6,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from .section import Section
+from .section import Many, Section
+
+
+class LoraSection(Section):
+    """[model.lora]: train low-rank adapters and leave the weights themselves alone."""
+
+    rank: int = Field(default=16, ge=1)
+    """Width of the adapters, 1 or more; their size and memory grow with it."""
+    alpha: float = Field(default=32.0, gt=0)
+    """An adapter's change is multiplied by alpha / rank, above 0; common is twice the rank."""
+    targets: Many[str] = ()
+    """Last parts of the names of the adapted linear layers, such as "q_proj"; [] = all of them but the LM head."""
 
 
 class ModelSection(Section):
@@ -21,6 +32,10 @@ class ModelSection(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of weights and activations; auto = float32 on a CPU, bfloat16 on a GPU."""
     attention_check: bool = True
-    """Compare tree attention with the plain path before the first step and stop where they differ; false = trust it."""
+    """Stop where numbers that must agree differ by more than rounding: tree attention and the plain path, sampler and
+    trainer, both before the first step, and sampler and trainer in each step. false = trust them, and compare nothing
+    but for the metrics."""
     gradient_checkpointing: bool = False
     """Keep fewer activations and compute them again in the backward pass: less memory, about a third more time."""
+    lora: LoraSection | None = None
+    """Adapters instead of full training; they need a larger lr, often ten times. None = all weights are trained."""

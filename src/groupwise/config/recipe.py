@@ -103,7 +103,23 @@ class Recipe(Section):
                 )
             seen[stage.name] = index
             self._stage_has_data(index, stage)
+            self._stage_knows_its_sampling(index, stage)
         return self
+
+    def _stage_knows_its_sampling(self, index: int, stage: StageSection) -> None:
+        if isinstance(stage.algorithm, SftSection) or stage.algorithm.importance_cap is not None:
+            return
+        if self.rollout.is_restricted:
+            raise problem(
+                f"stages.{index}.algorithm.importance_cap",
+                "is not given, which would correct for rollout.top_p = {top_p} and rollout.top_k = {top_k}: "
+                "they leave tokens out that the loss counts as possible, and bias the gradient.\n"
+                "  Write importance_cap = 2.0 in this algorithm to weigh each token for it, or sample from all tokens "
+                "(rollout.top_p = 1, rollout.top_k = 0), or sharpen with rollout.temperature instead, which the loss "
+                "follows",
+                top_p=self.rollout.top_p,
+                top_k=self.rollout.top_k,
+            )
 
     def _stage_has_data(self, index: int, stage: StageSection) -> None:
         if isinstance(stage.algorithm, SftSection):

@@ -19,15 +19,24 @@ class RolloutSection(Section):
     temperature: float = Field(default=1.0, gt=0)
     """Divides the logits before sampling, above 0; 1 = the model's own distribution."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Sample from the most likely tokens that together have this probability, above 0, at most 1; 1 = from all."""
+    """Sample from the most likely tokens that together have this probability, above 0, at most 1; 1 = from all.
+    Under 1, a GRPO stage needs algorithm.importance_cap."""
     top_k: int = Field(default=0, ge=0)
-    """Sample from this many most likely tokens; 0 = from all."""
+    """Sample from this many most likely tokens; 0 = from all. Above 0, as with top_p under 1."""
     max_completion_tokens: int = Field(default=128, ge=1)
     """A completion is cut here, in tokens, 1 or more; cut completions are counted."""
     stop: Many[str] = ()
     """Texts that end a completion; empty = only the model's end tokens do."""
     max_rows: int = Field(default=256, ge=1)
     """Completions decoded at once, 1 or more; bounds the memory, not the step."""
+    cache_gb: float = Field(default=4.0, gt=0)
+    """Memory for keys and values while sampling, in 10^9 bytes, above 0. Completions that do not fit wait for others to
+    end; 4 holds about 250 completions of 256 tokens of a 135M model in float32."""
+
+    @property
+    def is_restricted(self) -> bool:
+        """True where some tokens are never sampled. Not part of the TOML text."""
+        return self.top_p < 1 or self.top_k > 0
 
     @field_validator("group_size", mode="before")
     @classmethod

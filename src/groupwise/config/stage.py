@@ -44,6 +44,10 @@ class GrpoSection(Section):
     """Estimator of that KL. Without effect where beta = 0."""
     eps: float = Field(default=1e-6, ge=0)
     """Added to the std before the division, 0 or more."""
+    importance_cap: float | None = Field(default=None, ge=1)
+    """A number, 1 or more, such as 2: each token's loss is weighted by min(p trainer / p sampler, importance_cap), a
+    constant. Needed with rollout.top_p or rollout.top_k, which leave tokens out; otherwise the weight is 1 up to
+    rounding. None = no weight."""
     skip_dead_groups: bool = True
     """Spend no forward and backward pass on groups without a gradient (all or none solved)."""
     max_unscored_frac: float = Field(default=0.1, ge=0, le=1)

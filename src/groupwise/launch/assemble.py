@@ -13,6 +13,8 @@ from groupwise.curation import PromptLedger
 from groupwise.data import TaskSets, drop_long, load_tasks, render_demonstration, render_prompt
 from groupwise.errors import DataError, VerifierError
 from groupwise.models import LoadedModel, ScoredSequence, load_model, padded_logprobs, tree_logprobs, why_no_tree
+from groupwise.models.gradient_checkpointing import with_gradient_checkpointing
+from groupwise.models.lora import add_lora
 from groupwise.rollout import Engine, Sampling, TorchEngine
 from groupwise.rollout.engine import Progress
 from groupwise.training import GrpoOptions, OptimOptions, grpo, sft
@@ -20,7 +22,7 @@ from groupwise.training.algorithm import Algorithm
 from groupwise.training.batch import derive_seed
 from groupwise.training.step import LogprobsFunction
 from groupwise.types import Prompt, Task
-from groupwise.verifiers import SqlVerifier
+from groupwise.verifiers import TaskVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,21 +55,7 @@ class RenderedSets:
     """One sentence for each set from which tasks were dropped."""
 
 
-def build_verifier(recipe: Recipe) -> SqlVerifier:
-    """The verifier that serves curation, training and evaluation alike."""
-    section = recipe.verifier
-    return SqlVerifier(
-        snapshots=section.snapshots,
-        gold_column=section.gold_column,
-        answer_in=section.answer_in,
-        time_limit_s=section.time_limit_s,
-        memory_limit_mb=section.memory_limit_mb,
-        num_workers=section.num_workers,
-        base_folder=recipe.folder,
-    )
-
-
-def build_tasks(recipe: Recipe, verifier: SqlVerifier) -> tuple[TaskSets, tuple[str, ...]]:
+def build_tasks(recipe: Recipe, verifier: TaskVerifier) -> tuple[TaskSets, tuple[str, ...]]:
     """The recipe's tasks, every gold of them proven usable, with a note on those that were dropped.
 
     Raises:
@@ -135,14 +123,23 @@ def build_policy(recipe: Recipe) -> Policy:
     if (recipe.folder / name).exists() or name.startswith("."):
         name = str(recipe.resolve(name))
     loaded = load_model(name, device=section.device, dtype=section.dtype, revision=section.revision)
-    if section.gradient_checkpointing:
-        loaded.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if section.lora is not None:
+        seed = derive_seed(recipe.seed, "lora")
+        add_lora(loaded.model, **section.lora.model_dump(), seed=seed, source=loaded.source)
     reason = why_no_tree(loaded.model)
+    logprobs: LogprobsFunction = tree_logprobs if reason is None else padded_logprobs
+    if section.gradient_checkpointing:
+        logprobs = with_gradient_checkpointing(logprobs)
     note = "" if reason is None else f"This model runs without the token tree, which is slower: {reason}."
     return Policy(
         loaded=loaded,
-        engine=TorchEngine(loaded, max_rows=recipe.rollout.max_rows, use_tree=reason is None),
-        logprobs=tree_logprobs if reason is None else padded_logprobs,
+        engine=TorchEngine(
+            loaded,
+            max_rows=recipe.rollout.max_rows,
+            cache_gb=recipe.rollout.cache_gb,
+            use_tree=reason is None,
+        ),
+        logprobs=logprobs,
         note=note,
     )
 

@@ -20,14 +20,14 @@ from groupwise.launch.assemble import (
     build_algorithm,
     build_policy,
     build_tasks,
-    build_verifier,
     optim_options,
     render_sets,
 )
 from groupwise.launch.display import Display, Quiet
 from groupwise.launch.measure import evaluate_heldout, peak_memory_bytes, summarise
+from groupwise.launch.numerics import check_paths, check_sampling, step_bounds
 from groupwise.launch.select import sometimes_solved
-from groupwise.models import ScoredSequence
+from groupwise.launch.verifiers import build_verifier
 from groupwise.runs import (
     FileRecorder,
     RunDirectory,
@@ -38,9 +38,8 @@ from groupwise.runs import (
     write_summary,
 )
 from groupwise.training import StageOptions, run_stage
-from groupwise.training.numerics import check_logprobs
 from groupwise.types import Group, Verifier
-from groupwise.verifiers import SqlVerifier
+from groupwise.verifiers import TaskVerifier
 
 
 @dataclass(slots=True)
@@ -72,6 +71,7 @@ def train(recipe: Recipe, display: Display | None = None) -> tuple[RunDirectory,
     verifier = build_verifier(recipe)
     try:
         policy, sets = prepare(recipe, verifier, display)
+        numerics = check_sampling(recipe, policy, sets, display)
         directory = RunDirectory.create(recipe.resolve(recipe.output_dir), recipe.name)
         run = Run(
             recipe=recipe,
@@ -83,7 +83,7 @@ def train(recipe: Recipe, display: Display | None = None) -> tuple[RunDirectory,
             display=display,
         )
         write_atomic(directory.recipe, dump_toml(recipe.with_absolute_paths()))
-        write_atomic(directory.environment, json.dumps(_environment(run, verifier.version), indent=1))
+        write_atomic(directory.environment, json.dumps(_environment(run, verifier.version, numerics), indent=1))
         with _stop_on_interrupt(run):
             _run_stages(run)
         return directory, _summary(run)
@@ -91,7 +91,7 @@ def train(recipe: Recipe, display: Display | None = None) -> tuple[RunDirectory,
         verifier.close()
 
 
-def prepare(recipe: Recipe, verifier: SqlVerifier, display: Display) -> tuple[Policy, RenderedSets]:
+def prepare(recipe: Recipe, verifier: TaskVerifier, display: Display) -> tuple[Policy, RenderedSets]:
     """Everything before the first token is sampled; raises for whatever the user must mend."""
     if recipe.threads is not None:
         torch.set_num_threads(recipe.threads)
@@ -103,8 +103,7 @@ def prepare(recipe: Recipe, verifier: SqlVerifier, display: Display) -> tuple[Po
     for note in (*notes, *rendered.notes, policy.note):
         if note:
             display.line(note)
-    if recipe.model.attention_check:
-        check_logprobs(policy.loaded.model, _sample_sequences(rendered), logprobs=policy.logprobs)
+    check_paths(recipe, policy, rendered)
     return policy, rendered
 
 
@@ -167,6 +166,7 @@ def _run_stage(run: Run, stage: StageSection) -> bool:
                 optim=optim_options(stage.optim),
                 checkpoints=run.directory.checkpoints,
                 checkpoint_every=stage.checkpoint_every,
+                gap_bounds=step_bounds(run.recipe, run.policy),
             ),
             build_algorithm(
                 run.recipe,
@@ -240,12 +240,13 @@ def _summary(run: Run) -> RunSummary:
     )
 
 
-def _environment(run: Run, verifier_version: str) -> dict[str, object]:
+def _environment(run: Run, verifier_version: str, numerics: dict[str, object] | None) -> dict[str, object]:
     return {
         "versions": software_versions(),
         "verifier_version": verifier_version,
         "model_source": run.policy.loaded.source,
         "token_tree": not run.policy.note,
+        "numerics": numerics,
         "threads": torch.get_num_threads(),
         "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "num_tasks": {
@@ -254,12 +255,6 @@ def _environment(run: Run, verifier_version: str) -> dict[str, object]:
             "heldout": len(run.sets.heldout.tasks),
         },
     }
-
-
-def _sample_sequences(sets: RenderedSets) -> list[ScoredSequence]:
-    """A few sequences to compare the two forwards on: prompts that share what the run's prompts share."""
-    prompts = [p.token_ids for p in (*sets.train.prompts[:2], *sets.heldout.prompts[:1])]
-    return [ScoredSequence(token_ids=(*ids, *ids[-4:]), prompt_length=len(ids)) for ids in prompts if ids]
 
 
 def _no_advantages(groups: tuple[Group, ...]) -> list[list[float]]:

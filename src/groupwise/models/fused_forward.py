@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from groupwise.models.lora import effective_weight
 from groupwise.models.tree_attention import AttentionPlan, planned_forward
 
 FUSABLE = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
@@ -75,13 +76,16 @@ class FusedForward:
         hidden = self._embedding(token_ids)
         cos, sin = self._rotary(hidden[None], position_ids=positions[None])
         cos, sin = cos[0][:, None], sin[0][:, None]
+        # Rotating is x cos + (x with its halves exchanged) (-sin, sin); the signs are put in once for all layers.
+        half = self._width // 2
+        sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
         shape, eps = (hidden.shape[-1],), self._eps
         for number, layer in enumerate(self._layers):
             qkv = layer.qkv(F.rms_norm(hidden, shape, layer.norm, eps))
             attended = self._attend(number, layer, qkv, cos, sin, plan)
-            hidden = hidden + layer.out(attended)
+            hidden = layer.out(attended).add_(hidden)
             gate, up = layer.gate_up(F.rms_norm(hidden, shape, layer.mlp_norm, eps)).chunk(2, dim=-1)
-            hidden = hidden + layer.down(F.silu(gate).mul_(up))
+            hidden = layer.down(F.silu(gate).mul_(up)).add_(hidden)
         return F.rms_norm(hidden, shape, self._norm, eps)
 
     def _attend(self, number: int, layer: _Layer, qkv: Tensor, cos: Tensor, sin: Tensor, plan: AttentionPlan) -> Tensor:
@@ -96,7 +100,7 @@ class FusedForward:
             )
             rotated = torch.cat([query, key], dim=1)
         left, right = rotated.chunk(2, dim=-1)
-        rotated = rotated * cos + torch.cat([-right, left], dim=-1) * sin
+        rotated = (rotated * cos).addcmul_(torch.cat([right, left], dim=-1), sin)
         query, key = rotated[:, :heads], rotated[:, heads:]
         attended = plan.attend(number, _by_head(query), _by_head(key), _by_head(value), self._scaling)
         return attended.reshape(qkv.shape[0], heads * self._width)
@@ -137,9 +141,8 @@ def packed(layers: Any, num_rows: int) -> Product:
     31 GFLOP/s without and 86 with).
     """
     together = layers if isinstance(layers, list) else [layers]
-    weight = (
-        torch.cat([layer.weight.detach() for layer in together]) if len(together) > 1 else together[0].weight.detach()
-    )
+    weights = [effective_weight(layer) for layer in together]
+    weight = torch.cat(weights) if len(weights) > 1 else weights[0]
     bias = None
     if together[0].bias is not None:
         bias = torch.cat([layer.bias.detach() for layer in together])

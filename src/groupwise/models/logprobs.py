@@ -13,14 +13,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from groupwise.models.head_logprobs import selected_logprobs
 from groupwise.models.token_tree import TokenTree
-from groupwise.models.tree_attention import TreePlan, UnsupportedAttentionError, planned_forward
-
-HEAD_CHUNK = 256
-"""Rows that go through the LM head at once: 256 x 49,152 float32 logits are 50 MB."""
+from groupwise.models.trained_layers import training_forward
+from groupwise.models.tree_attention import UnsupportedAttentionError, tree_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,42 +51,25 @@ def tree_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *
     """
     tree = TokenTree.build([s.token_ids for s in sequences])
     device = model.device
-    plan = TreePlan(tree, device=device, dtype=model.dtype)
-    hidden = planned_forward(model, tree.token_ids.to(device), tree.depth.to(device), plan)
+    plan = tree_plan(tree, device=device)
+    hidden = training_forward(model, tree.token_ids.to(device), tree.depth.to(device), plan)
     nodes = [path[s.prompt_length :] for path, s in zip(tree.paths, sequences, strict=True)]
     trained, row_of_node = torch.unique(torch.cat(nodes), return_inverse=True)
     parents, row_of_parent = torch.unique(tree.parent[trained], return_inverse=True)
     if trained.numel() and int(parents[0]) < 0:
         raise ValueError("tree_logprobs: a completion needs a prompt of at least 1 token")
-    row_of_parent, by_parent = row_of_parent.sort()
-    by_node = _selected_logprobs(
-        model.get_output_embeddings(),
-        hidden[parents.to(device)],
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear:
+        raise UnsupportedAttentionError(f"its LM head is a {type(head).__name__}, not a plain linear layer")
+    by_node = selected_logprobs(
+        hidden[parents.to(device)] / temperature,
+        head.weight,
+        head.bias,
         row_of_parent.to(device),
-        tree.token_ids[trained[by_parent]].to(device),
-        temperature,
+        tree.token_ids[trained].to(device),
     )
-    row_of_node = by_parent.argsort()[row_of_node]
     mask = loss_mask(sequences, device=device)
     return torch.zeros(mask.shape, device=device).masked_scatter(mask, by_node[row_of_node.to(device)])
-
-
-def _selected_logprobs(head: nn.Module, hidden: Tensor, rows: Tensor, token_ids: Tensor, temperature: float) -> Tensor:
-    """[N] log softmax(head(hidden)[rows[n]] / temperature)[token_ids[n]]; rows is sorted."""
-
-    def chunk_logprobs(chunk_hidden: Tensor, chunk_rows: Tensor, chunk_ids: Tensor) -> Tensor:
-        logits = head(chunk_hidden).float()
-        if temperature != 1.0:
-            logits = logits / temperature
-        return logits[chunk_rows, chunk_ids] - torch.logsumexp(logits, dim=-1)[chunk_rows]
-
-    pieces = []
-    for start in range(0, hidden.shape[0], HEAD_CHUNK):
-        end = min(start + HEAD_CHUNK, hidden.shape[0])
-        first, last = torch.searchsorted(rows, torch.tensor([start, end], device=rows.device)).tolist()
-        arguments = (hidden[start:end], rows[first:last] - start, token_ids[first:last])
-        pieces.append(checkpoint(chunk_logprobs, *arguments, use_reentrant=False))
-    return torch.cat(pieces) if pieces else hidden.new_zeros(0, dtype=torch.float32)
 
 
 def padded_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *, temperature: float) -> Tensor:

@@ -2,9 +2,10 @@
 
 transformers looks its attention function up by name and hands it every extra keyword of the model's forward. We
 register one function under the name "groupwise" and pass the object that knows which keys a query may see as the
-keyword `attention_plan`. Two plans exist: TreePlan here (training, scoring, prefill) and DecodePlan in
-rollout/decode.py (one new token a row against stored keys). The model stays a plain transformers model: its own
-projections, norms and rotary embedding run unchanged, and switching the name back gives the original attention.
+keyword `attention_plan`. Three plans exist: TreePlan here and FlexPlan in flex_attention.py (training, scoring,
+prefill; on a CPU and on a GPU), and DecodePlan in rollout/decode.py (one new token a row against stored keys). The
+model stays a plain transformers model: its own projections, norms and rotary embedding run unchanged, and switching
+the name back gives the original attention.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
+from groupwise.models.block_attention import block_attention, query_blocks
 from groupwise.models.token_tree import TokenTree
 
 NAME = "groupwise"
@@ -28,6 +30,13 @@ class AttentionPlan(Protocol):
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """query [1, H, N, d], key and value [1, K, N, d] of the N tokens of this forward -> [1, N, H, d]."""
         ...
+
+
+class KeepingPlan(AttentionPlan, Protocol):
+    """A plan that can keep what later tokens attend to."""
+
+    kept: dict[int, tuple[Tensor, Tensor]]
+    """Keys and values [1, K, T, d] of each layer; empty unless asked for."""
 
 
 class UnsupportedAttentionError(RuntimeError):
@@ -75,6 +84,18 @@ def planned(model: PreTrainedModel) -> Iterator[None]:
         model.config._attn_implementation = before
 
 
+def tree_plan(tree: TokenTree, *, device: torch.device, keep_keys: bool = False) -> KeepingPlan:
+    """The plan for a tree on this device: FlexAttention's kernels on a GPU, blocks of queries elsewhere.
+
+    keep_keys stores each layer's keys and values [1, K, T, d] in `kept`, for a prefill.
+    """
+    if device.type == "cuda":
+        from groupwise.models.flex_attention import FlexPlan  # slow to import, and of use on a GPU only
+
+        return FlexPlan(tree, device=device, keep_keys=keep_keys)
+    return TreePlan(tree, device=device, keep_keys=keep_keys)
+
+
 def planned_forward(model: PreTrainedModel, token_ids: Tensor, positions: Tensor, plan: AttentionPlan) -> Tensor:
     """[N] ids and [N] positions -> [N, D] last hidden states, by the model's own modules under a plan."""
     with planned(model):
@@ -85,16 +106,11 @@ def planned_forward(model: PreTrainedModel, token_ids: Tensor, positions: Tensor
 
 
 class TreePlan:
-    """Every node of a token tree attends to its ancestors and itself, through SDPA with a dense mask.
+    """Every node of a token tree attends to its ancestors and itself, in blocks of queries (block_attention.py)."""
 
-    The mask is additive and built once a forward: SDPA would convert a boolean one again in every layer.
-    """
-
-    def __init__(self, tree: TokenTree, *, device: torch.device, dtype: torch.dtype, keep_keys: bool = False) -> None:
+    def __init__(self, tree: TokenTree, *, device: torch.device, keep_keys: bool = False) -> None:
         """keep_keys stores each layer's keys and values [1, K, T, d] in `kept`, for a prefill."""
-        visible = tree.visible().to(device)
-        self._mask = torch.zeros(visible.shape, device=device, dtype=dtype).masked_fill_(~visible, float("-inf"))
-        self._mask = self._mask[None, None]
+        self._blocks = query_blocks(tree, device=device)
         self._keep_keys = keep_keys
         self.kept: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -102,7 +118,4 @@ class TreePlan:
         """See AttentionPlan."""
         if self._keep_keys:
             self.kept[layer] = (key, value)
-        attended = nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=self._mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
-        )
-        return attended.transpose(1, 2)
+        return block_attention(query[0], key[0], value[0], self._blocks, scaling)[None]

@@ -1,125 +1,244 @@
 """Attention of one new token a row against stored keys: shared parts once, each row's own part beside them.
 
-The keys of a decode batch lie in three parts:
+The keys of a decode batch lie in three parts, in buffers that are allocated once a call:
 
-    trunk    [K, T0, d]        what all prompts begin with (a system turn, a schema): stored once
-    branch   [P, K, T1, d]     the rest of each prompt: stored once a prompt, padded on the right
-    own      [R, K, T2, d]     what each row has produced so far, in a buffer of full length
+    trunk    [1, K, T0, d]               what all prompts of the call begin with, where that is long enough
+    branch   [prompt slots, K, T1, d]    the rest of each prompt
+    own      [row slots, K, T2, d]       what each row has produced
 
-A query scores all three, one softmax runs over the scores side by side, and the values are summed part by part. The
-trunk is one matrix product for all rows, the branch one a prompt. K are the key heads, H the query heads.
+A query attends to each part by itself, and the parts are joined by their log-sum-exp (`join`), which equals one softmax
+over all scores. K are the key heads, H the query heads; the H / K query heads of one key head become queries of it, so
+the rows of a prompt are one product with its branch, and all rows one with the trunk.
+
+Rows stand at the places 0 .. R - 1 of the own buffer. Which prompt slot a row belongs to and how much it has produced
+is said anew for every step (`DecodeCache.plan`): rows may come, leave and change places between two steps.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from groupwise.models.token_tree import TokenTree, shared_prefix_length
+Pair = tuple[Tensor, Tensor]
+"""Keys and values."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grid:
+    """Where rows stand in a [prompts, columns] grid when they do not fill it in order."""
+
+    row_of_cell: Tensor
+    """[prompts * columns] row numbers; an empty cell repeats row 0."""
+    cell_of_row: Tensor
+    """[R]."""
+
+
+class DecodeCache:
+    """The stored keys and values of one decode batch; `plan` gives the AttentionPlan of the next step."""
+
+    def __init__(self, *, num_rows: int, num_prompts: int, branch_tokens: int, own_tokens: int) -> None:
+        """Slots for so many rows and prompts, each slot of so many tokens. Memory is taken at the first `store`."""
+        self._num_rows, self._num_prompts = num_rows, num_prompts
+        self._branch_tokens, self._own_tokens = branch_tokens, own_tokens
+        self._trunk: dict[int, Pair] = {}
+        self._branch: dict[int, Pair] = {}
+        self._own: dict[int, Pair] = {}
+        self._branch_lengths = [0] * num_prompts
+
+    @property
+    def trunk(self) -> dict[int, Pair]:
+        """Keys and values [1, K, T0, d] of each layer; empty before `store_trunk`."""
+        return self._trunk
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """Every tensor held, for counting bytes."""
+        return [x for part in (self._trunk, self._branch, self._own) for pair in part.values() for x in pair]
+
+    def store_trunk(self, kept: dict[int, Pair], nodes: Tensor) -> None:
+        """Keeps the trunk: kept[layer] = keys and values [1, K, T, d] of a prefill, nodes [T0] the trunk's."""
+        self._trunk = {layer: (k[:, :, nodes], v[:, :, nodes]) for layer, (k, v) in kept.items()}
+
+    def store(self, slot: int, kept: dict[int, Pair], nodes: Tensor) -> None:
+        """Puts a prompt's branch into a slot; nodes [at least 1] are its nodes behind the trunk, in order."""
+        if not self._branch:
+            self._branch = self._allocated(kept, self._num_prompts, self._branch_tokens)
+            self._own = self._allocated(kept, self._num_rows, self._own_tokens)
+        length = nodes.shape[0]
+        for layer, pair in kept.items():
+            for stored, new in zip(self._branch[layer], pair, strict=True):
+                torch.index_select(new[0], 1, nodes, out=stored[slot, :, :length])
+        self._branch_lengths[slot] = length
+
+    def _allocated(self, kept: dict[int, Pair], slots: int, tokens: int) -> dict[int, Pair]:
+        def zeros(like: Tensor) -> Tensor:
+            return _zeros((slots, like.shape[1], tokens, like.shape[3]), like)
+
+        return {layer: (zeros(k), zeros(v)) for layer, (k, v) in kept.items()}
+
+    def move_rows(self, origins: Sequence[int], places: Sequence[int], length: int) -> None:
+        """Copies the first `length` own tokens of the rows at `origins` to `places`; the two have no row in common."""
+        for pair in self._own.values():
+            for stored in pair:
+                for origin, place in zip(origins, places, strict=True):
+                    stored[place, :, :length] = stored[origin, :, :length]
+
+    def move_branch(self, origin: int, place: int) -> None:
+        """Copies a prompt to another slot."""
+        length = self._branch_lengths[place] = self._branch_lengths[origin]
+        for pair in self._branch.values():
+            for stored in pair:
+                stored[place, :, :length] = stored[origin, :, :length]
+
+    def plan(self, prompt_of_row: Sequence[int], own_lengths: Sequence[int]) -> DecodePlan:
+        """For a step of the rows 0 .. R - 1: their prompt slots, and how many own tokens of each are stored."""
+        device = next(iter(self._branch.values()))[0].device
+        dtype = next(iter(self._branch.values()))[0].dtype
+        num_prompts = max(prompt_of_row) + 1
+        columns, grid = _lay_out(prompt_of_row, num_prompts, device)
+        # A slot without rows is computed and not read; counted as full, it does not widen or mask anything.
+        used = set(prompt_of_row)
+        width = max(self._branch_lengths[p] for p in used)
+        branch_lengths = [self._branch_lengths[p] if p in used else width for p in range(num_prompts)]
+        own_width = max(own_lengths) + 1
+        own_mask = _mask([n + 1 for n in own_lengths], own_width, device, dtype)
+        return DecodePlan(
+            cache=self,
+            num_prompts=num_prompts,
+            columns=columns,
+            grid=grid,
+            branch_width=width,
+            branch_mask=_mask(branch_lengths, width, device, dtype),
+            own_width=own_width,
+            own_mask=own_mask,
+            own_places=None if own_mask is None else torch.tensor(own_lengths, device=device),
+        )
+
+    def parts(self, layer: int) -> tuple[Pair | None, Pair, Pair]:
+        """The buffers of one layer: trunk or None, branch, own."""
+        return self._trunk.get(layer), self._branch[layer], self._own[layer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodePlan:
-    """The stored keys and values of one decode batch; an AttentionPlan for one new token a row.
+    """An AttentionPlan for one new token of each row. A mask is None where nothing has to be hidden."""
 
-    Rows belong to prompts by `prompt_of_row`; finished rows leave through `keep_rows`.
-    """
-
-    def __init__(
-        self,
-        kept: dict[int, tuple[Tensor, Tensor]],
-        tree: TokenTree,
-        prompts: Sequence[Sequence[int]],
-        prompt_of_row: Sequence[int],
-        max_new_tokens: int,
-    ) -> None:
-        """kept[layer] = keys and values [1, K, T, d] of the tree over the prompts (TreePlan with keep_keys)."""
-        device = kept[0][0].device
-        trunk_length = _common_prefix_length(prompts)
-        trunk = tree.paths[0][:trunk_length].to(device)
-        lengths = torch.tensor([len(p) - trunk_length for p in prompts], device=device)
-        padded = torch.zeros((len(prompts), int(lengths.max())), dtype=torch.long, device=device)
-        for row, path in enumerate(tree.paths):
-            padded[row, : lengths[row]] = path[trunk_length:].to(device)
-        self._trunk = {layer: (k[0, :, trunk], v[0, :, trunk]) for layer, (k, v) in kept.items()}
-        self._branch = {
-            layer: (k[0][:, padded].transpose(0, 1).contiguous(), v[0][:, padded].transpose(0, 1).contiguous())
-            for layer, (k, v) in kept.items()
-        }
-        self._branch_absent = torch.arange(padded.shape[1], device=device)[None, :] >= lengths[:, None]
-        num_rows = len(prompt_of_row)
-        self._own = {
-            layer: tuple(x.new_zeros((num_rows, x.shape[1], max_new_tokens, x.shape[3])) for x in pair)
-            for layer, pair in kept.items()
-        }
-        self.num_new = 0
-        self._place_rows(torch.tensor(prompt_of_row, device=device))
-
-    def _place_rows(self, prompt_of_row: Tensor) -> None:
-        """Lays the rows out as a [prompts, most rows of one prompt] grid, so that a branch is one product a prompt."""
-        self.prompt_of_row = prompt_of_row
-        counts = torch.bincount(prompt_of_row, minlength=self._branch_absent.shape[0])
-        order = prompt_of_row.argsort(stable=True)
-        starts = counts.cumsum(0) - counts
-        column = torch.empty_like(prompt_of_row)
-        column[order] = torch.arange(len(order), device=order.device) - starts[prompt_of_row[order]]
-        self._grid_cell = prompt_of_row * int(counts.max()) + column
-        self._grid_columns = int(counts.max())
-
-    def keep_rows(self, rows: Tensor) -> None:
-        """Only these rows go on, in this order."""
-        for layer, (keys, values) in self._own.items():
-            self._own[layer] = (keys[rows], values[rows])
-        self._place_rows(self.prompt_of_row[rows])
+    cache: DecodeCache
+    num_prompts: int
+    columns: int
+    """Most rows of one prompt."""
+    grid: _Grid | None
+    """None where row r stands in cell r."""
+    branch_width: int
+    branch_mask: Tensor | None
+    """[prompts, 1, 1, branch_width], added to the scores."""
+    own_width: int
+    own_mask: Tensor | None
+    """[R, 1, 1, own_width], added to the scores."""
+    own_places: Tensor | None
+    """[R] where the new keys go; None where all go to own_width - 1."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """See AttentionPlan: the N tokens are the R rows' newest tokens, at own position `num_new`."""
-        num_heads, num_rows, width = query.shape[1:]
-        num_key_heads = key.shape[1]
-        repeats = num_heads // num_key_heads
-        own_keys, own_values = self._own[layer]
-        own_keys[:, :, self.num_new] = key[0].transpose(0, 1)
-        own_values[:, :, self.num_new] = value[0].transpose(0, 1)
-        seen = slice(0, self.num_new + 1)
-        # [R, K, repeats, d]
-        q = (query[0] * scaling).view(num_key_heads, repeats, num_rows, width).permute(2, 0, 1, 3)
-
-        trunk_keys, trunk_values = self._trunk[layer]
-        q_trunk = q.transpose(0, 1).reshape(num_key_heads, num_rows * repeats, width)
-        trunk = (q_trunk @ trunk_keys.transpose(1, 2)).view(num_key_heads, num_rows, repeats, -1).transpose(0, 1)
-        branch_keys, branch_values = self._branch[layer]
-        branch = self._from_grid(self._branch_product(self._to_grid(q), branch_keys.transpose(2, 3)))
-        branch = branch.masked_fill(self._branch_absent[self.prompt_of_row][:, None, None, :], float("-inf"))
-        own = q @ own_keys[:, :, seen].transpose(2, 3)
-
-        sizes = [trunk.shape[-1], branch.shape[-1], own.shape[-1]]
-        weights = torch.softmax(torch.cat([trunk, branch, own], dim=-1), dim=-1)
-        trunk, branch, own = weights.split(sizes, dim=-1)
-        attended = own @ own_values[:, :, seen]
-        attended += self._from_grid(self._branch_product(self._to_grid(branch), branch_values))
-        from_trunk = trunk.transpose(0, 1).reshape(num_key_heads, num_rows * repeats, -1) @ trunk_values
-        attended += from_trunk.view(num_key_heads, num_rows, repeats, width).transpose(0, 1)
-        return attended.reshape(1, num_rows, num_heads, width)
+        """See AttentionPlan: the N tokens are the newest tokens of the R rows, in order."""
+        heads, rows, width = query.shape[1:]
+        key_heads = key.shape[1]
+        repeats = heads // key_heads
+        trunk, (branch_keys, branch_values), (own_keys, own_values) = self.cache.parts(layer)
+        for stored, new in ((own_keys, key), (own_values, value)):
+            if self.own_places is None:
+                stored[:rows, :, self.own_width - 1] = new[0].transpose(0, 1)
+            else:
+                stored[torch.arange(rows, device=stored.device), :, self.own_places] = new[0].transpose(0, 1)
+        q = query[0].transpose(0, 1).reshape(rows, key_heads, repeats, width)
+        seen = (slice(None, rows), slice(None), slice(None, self.own_width))
+        attended = attention(q, own_keys[seen], own_values[seen], self.own_mask, scaling)
+        seen = (slice(None, self.num_prompts), slice(None), slice(None, self.branch_width))
+        in_grid = attention(self._to_grid(q), branch_keys[seen], branch_values[seen], self.branch_mask, scaling)
+        attended = join(attended, (self._from_grid(in_grid[0]), self._from_grid(in_grid[1])))
+        if trunk is not None:
+            together = q.transpose(0, 1).reshape(1, key_heads, rows * repeats, width)
+            of_trunk = [
+                x[0].unflatten(1, (rows, repeats)).transpose(0, 1) for x in attention(together, *trunk, None, scaling)
+            ]
+            attended = join(attended, (of_trunk[0], of_trunk[1]))
+        return attended[0].reshape(1, rows, heads, width)
 
     def _to_grid(self, rows: Tensor) -> Tensor:
-        """[R, K, repeats, n] -> [P, columns, K, repeats, n]; cells without a row hold zeros."""
-        num_prompts = self._branch_absent.shape[0]
-        grid = rows.new_zeros((num_prompts * self._grid_columns, *rows.shape[1:]))
-        grid[self._grid_cell] = rows
-        return grid.view(num_prompts, self._grid_columns, *rows.shape[1:])
-
-    def _branch_product(self, grid: Tensor, right: Tensor) -> Tensor:
-        """[P, columns, K, repeats, n] x [P, K, n, m] -> [P, columns, K, repeats, m]."""
-        prompts, columns, key_heads, repeats, n = grid.shape
-        left = grid.transpose(1, 2).reshape(prompts, key_heads, columns * repeats, n)
-        return (left @ right).view(prompts, key_heads, columns, repeats, -1).transpose(1, 2)
+        """[R, K, repeats, d] -> [prompts, K, columns * repeats, d]."""
+        cells = rows if self.grid is None else rows[self.grid.row_of_cell]
+        by_prompt = cells.unflatten(0, (self.num_prompts, self.columns))
+        return by_prompt.transpose(1, 2).flatten(2, 3)
 
     def _from_grid(self, grid: Tensor) -> Tensor:
-        return grid.flatten(0, 1)[self._grid_cell]
+        """[prompts, K, columns * repeats, ...] -> [R, K, repeats, ...]."""
+        cells = grid.unflatten(2, (self.columns, -1)).transpose(1, 2).flatten(0, 1)
+        return cells if self.grid is None else cells[self.grid.cell_of_row]
 
 
-def _common_prefix_length(prompts: Sequence[Sequence[int]]) -> int:
-    """Leading tokens that all prompts share. The last token of a prompt always stays in its branch."""
-    first = prompts[0]
-    return min(len(first) - 1, *(min(len(p) - 1, shared_prefix_length(first, p)) for p in prompts))
+def attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float) -> Pair:
+    """Attended values [B, K, n, d] and the log-sum-exp [B, K, n] of the scores, for queries [B, K, n, d].
+
+    mask [B, 1, 1, T] is added to the scores. On a CPU, torch's own kernel gives both without storing the scores.
+    """
+    if query.device.type == "cpu" and query.shape[-1] == values.shape[-1]:
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        attended, total = kernel(query, keys, values, attn_mask=mask, scale=scaling)
+        return attended, total
+    scores = (query @ keys.transpose(-1, -2)).float() * scaling
+    if mask is not None:
+        scores = scores + mask
+    return torch.softmax(scores, dim=-1).to(values.dtype) @ values, scores.logsumexp(dim=-1)
+
+
+def join(one: Pair, other: Pair) -> Pair:
+    """Attention over two sets of keys from the attention over each, exactly.
+
+        w = sigmoid(lse_other - lse_one)    attended = (1 - w) one + w other    lse = log(exp(lse_one) + exp(lse_other))
+
+    Each is (attended [..., d], log-sum-exp of the scores [...]).
+    """
+    weight = torch.sigmoid(other[1] - one[1]).unsqueeze(-1)
+    return torch.lerp(one[0], other[0], weight.to(one[0].dtype)), torch.logaddexp(one[1], other[1])
+
+
+def _lay_out(prompt_of_row: Sequence[int], num_prompts: int, device: torch.device) -> tuple[int, _Grid | None]:
+    """The number of columns, and the grid where rows do not fill it in order."""
+    counts = Counter(prompt_of_row)
+    columns = max(counts.values())
+    if len(prompt_of_row) == num_prompts * columns and list(prompt_of_row) == sorted(prompt_of_row):
+        return columns, None
+    row_of_cell, cell_of_row = [0] * (num_prompts * columns), []
+    taken = [0] * num_prompts
+    for row, prompt in enumerate(prompt_of_row):
+        cell = prompt * columns + taken[prompt]
+        taken[prompt] += 1
+        row_of_cell[cell] = row
+        cell_of_row.append(cell)
+    return columns, _Grid(
+        row_of_cell=torch.tensor(row_of_cell, device=device), cell_of_row=torch.tensor(cell_of_row, device=device)
+    )
+
+
+def _mask(lengths: Sequence[int], width: int, device: torch.device, dtype: torch.dtype) -> Tensor | None:
+    """[len(lengths), 1, 1, width]: 0 for the first lengths[i] places, -inf behind; None where nothing is."""
+    if min(lengths) == width:
+        return None
+    hidden = torch.arange(width, device=device) >= torch.tensor(lengths, device=device)[:, None]
+    mask = torch.zeros(hidden.shape, device=device, dtype=dtype).masked_fill_(hidden, float("-inf"))
+    return mask[:, None, None, :]
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros, because masked places are still multiplied by 0 and must not hold NaN.
+
+    On a CPU numpy asks the system for zeroed pages, which cost nothing until they are written: most slots stay short.
+    """
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    num_bytes = int(np.prod(shape)) * like.element_size()
+    return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(like.dtype).view(shape)

@@ -28,6 +28,36 @@ class Sampling:
     """Texts that end a completion. The text is cut before them; the tokens keep them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one call of generate took, for tests and reports.
+
+    Example:
+        Work(num_prefills=1, num_prefill_tokens=666, num_steps=31, num_row_steps=496, cache_bytes=53_000_000)
+    """
+
+    num_prefills: int = 0
+    """Forwards over prompts."""
+    num_prefill_tokens: int = 0
+    """Prompt tokens computed in them; a shared prefix counts once where it was computed once."""
+    num_steps: int = 0
+    """Forwards of one new token a row."""
+    num_row_steps: int = 0
+    """Rows in those, summed."""
+    cache_bytes: int = 0
+    """Most bytes held for keys and values."""
+
+    def __add__(self, other: Work) -> Work:
+        """Work done one after another."""
+        return Work(
+            num_prefills=self.num_prefills + other.num_prefills,
+            num_prefill_tokens=self.num_prefill_tokens + other.num_prefill_tokens,
+            num_steps=self.num_steps + other.num_steps,
+            num_row_steps=self.num_row_steps + other.num_row_steps,
+            cache_bytes=max(self.cache_bytes, other.cache_bytes),
+        )
+
+
 Progress = Callable[[int, int], None]
 """Called as progress(finished completions, all completions) while an engine works."""
 

@@ -34,6 +34,8 @@ class Algorithm:
     """How objective.aggregate averages the per-token loss."""
     temperature: float
     """Log-probabilities are taken at the temperature that sampled."""
+    min_kept_mass: float = 1.0
+    """Smallest probability that the tokens which sampling kept can have; 1 = the whole vocabulary was sampled from."""
     needs_reference: bool = False
     """A frozen copy of the model at the start of the stage is forwarded beside it."""
     state: Callable[[], Mapping[str, object]] = dict

@@ -9,17 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.models.loading import LoadedModel
+from groupwise.models.lora import adapted_layers, merged_state_dict, save_adapter
 
 
 def save_checkpoint(folder: Path, loaded: LoadedModel, state: Mapping[str, Any]) -> Path:
     """Writes a folder that AutoModelForCausalLM.from_pretrained opens, with `groupwise.json` beside the weights.
 
+    With LoRA the weights are the base's with the adapters added in, and the adapters alone stand in `adapter/`, for
+    PeftModel.from_pretrained and servers that hold one base model and several adapters.
     Written beside and renamed into place, so that a folder under its final name is complete.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    loaded.model.save_pretrained(partial)
+    if adapted_layers(loaded.model):
+        loaded.model.save_pretrained(partial, state_dict=merged_state_dict(loaded.model))
+        save_adapter(partial / "adapter", loaded.model)
+    else:
+        loaded.model.save_pretrained(partial)
     loaded.tokenizer.save_pretrained(partial)
     (partial / "groupwise.json").write_text(json.dumps(state, indent=1))
     shutil.rmtree(folder, ignore_errors=True)

@@ -7,6 +7,9 @@ One update is made on each batch of rollouts, so that the policy that sampled is
 log-probabilities are the current ones without their gradient, no second forward computes them, and the first ratio
 is exactly 1. The KL to the reference is part of the loss, not of the reward; with beta = 0 there is no reference.
 
+The weights are the same, and yet the distribution that sampled may not be: top_p and top_k leave tokens out, another
+engine rounds otherwise. With importance_cap each token is weighted for that, in the policy loss and in the KL alike.
+
 A group that is dead by outcome and whose rewards are all equal has no gradient when beta = 0: it is counted, and costs
 neither forward nor backward. The denominators still count it, so that leaving it out changes nothing.
 """
@@ -23,11 +26,12 @@ import torch
 from groupwise.curation import PromptLedger
 from groupwise.errors import VerifierError
 from groupwise.models.logprobs import ScoredSequence
-from groupwise.objective import clipped_policy_loss, group_advantages, kl_estimate
+from groupwise.objective import clipped_policy_loss, group_advantages, kl_estimate, truncated_importance_weight
 from groupwise.rollout import Engine, Sampling, collect_groups
 from groupwise.rollout.engine import Progress
 from groupwise.training.algorithm import Algorithm, Collected
 from groupwise.training.batch import Batch, derive_seed
+from groupwise.training.numerics import min_kept_mass
 from groupwise.training.step import LossFunction, LossRows
 from groupwise.types import Group, Prompt, Rollout, Status, Stop, Task, Verifier
 
@@ -44,6 +48,7 @@ class GrpoOptions:
     beta: float = 0.0
     kl: Literal["k1", "k2", "k3"] = "k3"
     eps: float = 1e-6
+    importance_cap: float | None = None
     skip_dead_groups: bool = True
     max_unscored_frac: float = 0.1
 
@@ -98,6 +103,7 @@ def grpo(
         loss=loss_function(options),
         normalize=options.normalize,
         temperature=sampling.temperature,
+        min_kept_mass=min_kept_mass(sampling),
         needs_reference=options.beta > 0,
         state=ledger.state,
     )
@@ -159,7 +165,7 @@ def make_batch(
 
 
 def loss_function(options: GrpoOptions) -> LossFunction:
-    """The clipped policy loss plus beta times the KL to the reference, per token."""
+    """The clipped policy loss plus beta times the KL to the reference, per token, weighted where that is asked for."""
 
     def loss(rows: LossRows) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         old_logprobs = rows.policy_logprobs.detach()
@@ -171,11 +177,21 @@ def loss_function(options: GrpoOptions) -> LossFunction:
             clip_low=options.clip_low,
             clip_high=options.clip_high,
         )
-        if rows.ref_logprobs is None:
-            return per_token, {}
-        kl_to_ref = kl_estimate(rows.policy_logprobs, rows.ref_logprobs, estimator=options.kl)
-        kl_to_ref = torch.where(rows.mask, kl_to_ref, torch.zeros_like(kl_to_ref))
-        return per_token + options.beta * kl_to_ref, {"kl_to_ref": kl_to_ref}
+        reported = {}
+        if rows.ref_logprobs is not None:
+            kl_to_ref = kl_estimate(rows.policy_logprobs, rows.ref_logprobs, estimator=options.kl)
+            kl_to_ref = torch.where(rows.mask, kl_to_ref, torch.zeros_like(kl_to_ref))
+            per_token = per_token + options.beta * kl_to_ref
+            reported["kl_to_ref"] = kl_to_ref
+        if options.importance_cap is not None:
+            assert rows.sampler_logprobs is not None, "rollouts carry the log-probabilities they were sampled with"
+            weight = truncated_importance_weight(
+                old_logprobs, rows.sampler_logprobs, rows.mask, cap=options.importance_cap
+            )
+            per_token = per_token * weight
+            reported["importance_weight"] = weight
+            reported["importance_capped_frac"] = (weight >= options.importance_cap).float()
+        return per_token, reported
 
     return loss
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,8 +11,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from groupwise.models.logprobs import ScoredSequence, loss_mask
+from groupwise.models.reference import Reference
 from groupwise.models.token_tree import count_nodes
-from groupwise.objective import aggregate, kl_estimate, masked_sum
+from groupwise.objective import aggregate, kl_estimate, logprob_gap, masked_sum, summarise_gap
 from groupwise.training.batch import Batch, microbatches, padded
 
 
@@ -40,6 +41,8 @@ class LossRows:
     """[B] float32."""
     mask: Tensor
     """[B, L] bool: True = trained."""
+    sampler_logprobs: Tensor | None = None
+    """[B, L] float32 as the engine reported them; None where nothing was sampled."""
 
 
 LossFunction = Callable[[LossRows], tuple[Tensor, dict[str, Tensor]]]
@@ -57,9 +60,14 @@ def optimizer_step(
     temperature: float,
     tokens_per_microbatch: int,
     max_grad_norm: float,
-    reference: PreTrainedModel | None = None,
+    reference: Reference | None = None,
+    min_kept_mass: float = 1.0,
+    before_update: Callable[[Mapping[str, float]], None] | None = None,
 ) -> dict[str, float]:
     """Updates the model in place and returns the step's metrics.
+
+    before_update sees the metrics while the weights are still those that sampled; where it raises, they stay.
+    min_kept_mass says what part of the gap to the sampler restricted sampling explains, see objective.logprob_gap.
 
     Raises:
         FloatingPointError: if the gradient is not finite; the weights are then unchanged.
@@ -67,24 +75,35 @@ def optimizer_step(
     device = model.device
     optimizer.zero_grad(set_to_none=True)
     sums: dict[str, float] = {"loss": 0.0}
+    gaps: list[Tensor] = []
     tokens = nodes = 0
     for rows in microbatches(batch.sequences, tokens_per_microbatch):
         sequences = [batch.sequences[r] for r in rows]
         mask = loss_mask(sequences, device=device)
-        policy_logprobs = logprobs(model, sequences, temperature=temperature)
         ref_logprobs = None
         if reference is not None:
-            with torch.no_grad():
-                ref_logprobs = logprobs(reference, sequences, temperature=temperature)
-        advantages = batch.advantages[torch.tensor(rows)].to(device)
-        seen = LossRows(policy_logprobs=policy_logprobs, ref_logprobs=ref_logprobs, advantages=advantages, mask=mask)
+            # first, because the reference may be the policy itself with its adapters off
+            with torch.no_grad(), reference() as frozen:
+                ref_logprobs = logprobs(frozen, sequences, temperature=temperature)
+        policy_logprobs = logprobs(model, sequences, temperature=temperature)
+        sampler_logprobs = None
+        if batch.sampler_logprobs is not None:
+            sampler_logprobs = padded([batch.sampler_logprobs[r] for r in rows], mask)
+        seen = LossRows(
+            policy_logprobs=policy_logprobs,
+            ref_logprobs=ref_logprobs,
+            advantages=batch.advantages[torch.tensor(rows)].to(device),
+            mask=mask,
+            sampler_logprobs=sampler_logprobs,
+        )
         per_token, reported = loss(seen)
         total = aggregate(per_token, mask, normalize=normalize, denominator=batch.denominator)
         total.backward()
         sums["loss"] += total.item()
-        if batch.sampler_logprobs is not None:
-            sampler = padded([batch.sampler_logprobs[r] for r in rows], mask)
-            reported |= mismatch(policy_logprobs.detach(), sampler)
+        if sampler_logprobs is not None:
+            detached = policy_logprobs.detach()
+            reported |= {"kl_sampler_trainer": kl_estimate(sampler_logprobs, detached, estimator="k3")}
+            gaps.append(logprob_gap(detached, sampler_logprobs, min_kept_mass=min_kept_mass)[mask].cpu())
         for name, values in reported.items():
             sums[name] = sums.get(name, 0.0) + masked_sum(values.detach(), mask).item()
         tokens += int(mask.sum())
@@ -92,24 +111,26 @@ def optimizer_step(
     grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm).item()
     if not torch.isfinite(torch.tensor(grad_norm)):
         raise FloatingPointError(f"gradient norm is {grad_norm}")
-    optimizer.step()
     means = {name: value / max(tokens, 1) for name, value in sums.items() if name != "loss"}
-    return {
+    metrics = {
         **means,
+        **(gap_metrics(torch.cat(gaps)) if gaps else {}),
         "loss": sums["loss"],
         "grad_norm": grad_norm,
         "num_trained_tokens": tokens,
         "num_forward_nodes": nodes,
         "num_plain_tokens": sum(len(s.token_ids) for s in batch.sequences),
     }
+    if before_update is not None:
+        before_update(metrics)
+    optimizer.step()
+    return metrics
 
 
-def mismatch(policy_logprobs: Tensor, sampler_logprobs: Tensor) -> dict[str, Tensor]:
-    """[B, L] each: the k3 estimate of KL(sampler || trainer) and the absolute difference of their log-probabilities.
+def gap_metrics(gap: Tensor) -> dict[str, float]:
+    """The gap [tokens] to the sampler over a whole step: mean, 99th percentile and maximum, in nats.
 
     Before the update both describe the same weights, so that anything but rounding is an error of one of them.
     """
-    return {
-        "kl_sampler_trainer": kl_estimate(sampler_logprobs, policy_logprobs, estimator="k3"),
-        "logprob_gap": (policy_logprobs - sampler_logprobs).abs(),
-    }
+    mean, p99, largest = summarise_gap(gap)
+    return {"logprob_gap_mean": mean, "logprob_gap_p99": p99, "logprob_gap_max": largest}

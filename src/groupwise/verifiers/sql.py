@@ -19,9 +19,8 @@ import json
 import os
 import sqlite3
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib.metadata import version as package_version
 from pathlib import Path
 
@@ -30,23 +29,13 @@ from groupwise.sandbox import QueryStatus, SqliteSandbox
 from groupwise.sandbox.sql_text import SqlText, scan_sql
 from groupwise.sandbox.sqlite import QUERY_FAULTS
 from groupwise.types import Check, Status, Task, Verdict
+from groupwise.verifiers.contract import UnusableGold
 from groupwise.verifiers.lru_cache import LruCache
 from groupwise.verifiers.sql_answer import MAX_ANSWER_CHARS, AnswerIn, extract_sql, problem_of_form
 from groupwise.verifiers.sql_compare import canonical_rows, compare_shape, compare_values
 from groupwise.verifiers.sql_gold import GoldAnswers, Truth, stamp
 
 MAX_CACHED_VERDICTS = 65_536
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnusableGold:
-    """A task that cannot be judged: UnusableGold(task_id="q7", reason="gold_empty: no rows on any of 4 snapshots")."""
-
-    task_id: str
-    reason: str
-    """Starts with a stable word, as a verdict's reason does."""
-    blocking: bool = True
-    """False for same_on_all_snapshots: the task can be judged, but a constant answer passes too."""
 
 
 class SqlVerifier:
@@ -138,7 +127,7 @@ class SqlVerifier:
         sql = self._gold_sql(task)
         return f"```sql\n{sql}\n```" if self._answer_in == "fence" else sql
 
-    def check(self, tasks: Iterable[Task]) -> list[UnusableGold]:
+    def check(self, tasks: Sequence[Task]) -> list[UnusableGold]:
         """Runs every gold before training and says which tasks cannot be judged, and why."""
         with ThreadPoolExecutor(self._num_workers) as threads:
             return [problem for problem in threads.map(self._check_one, tasks) if problem is not None]

@@ -1,0 +1,46 @@
+"""What a checkpoint holds of a model with adapters. Full training: test_loop.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from groupwise.models import LoadedModel, load_model
+from groupwise.models.lora import add_lora
+from groupwise.training.checkpoint import save_checkpoint
+
+
+@pytest.fixture
+def trained(tiny_model: object, tmp_path: Path) -> LoadedModel:
+    loaded = load_model(tiny_model("llama").source, device="cpu")  # type: ignore[operator]
+    add_lora(loaded.model, rank=4, alpha=8.0, seed=0, source=loaded.source)
+    with torch.no_grad():
+        for name, parameter in loaded.model.named_parameters():
+            if ".lora_B." in name:
+                parameter.fill_(0.05)
+    return loaded
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model(torch.tensor([[5, 6, 7, 8]])).logits
+
+
+def test_the_folder_is_a_plain_model_and_the_adapter_lies_below_it(trained: LoadedModel, tmp_path: Path) -> None:
+    before = logits(trained.model)
+    folder = save_checkpoint(tmp_path / "stage-1", trained, {"step": 1})
+    assert torch.equal(logits(trained.model), before)
+    assert {p.name for p in folder.iterdir()} >= {"config.json", "model.safetensors", "groupwise.json", "adapter"}
+    assert {p.name for p in (folder / "adapter").iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
+    opened = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    torch.testing.assert_close(logits(opened), before, atol=1e-4, rtol=1e-5)
+    for source in (folder, folder / "adapter"):
+        torch.testing.assert_close(logits(load_model(str(source), device="cpu").model), before, atol=1e-4, rtol=1e-5)
+
+
+def test_a_model_trained_as_a_whole_has_no_adapter_folder(tiny_model: object, tmp_path: Path) -> None:
+    folder = save_checkpoint(tmp_path / "stage-1", tiny_model("llama"), {})  # type: ignore[operator]
+    assert not (folder / "adapter").exists()
