@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from groupwise.models import trained_layers
 from groupwise.models.token_tree import TokenTree
 from groupwise.models.trained_layers import gated_linear, has_fused_layers, norm_linear, rotate, training_forward
 from groupwise.models.tree_attention import TreePlan, planned_forward
@@ -85,6 +86,13 @@ def test_a_model_equals_its_own_modules(tiny_model: Any, family: str) -> None:
     assert grads.keys() == wanted.keys()
     for name, grad in grads.items():
         torch.testing.assert_close(grad, wanted[name], rtol=1e-5, atol=1e-5 * float(wanted[name].abs().max()))
+
+
+def test_products_of_many_rows_are_the_same(tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The products that lay their weights out anew, forced upon few rows."""
+    monkeypatch.setattr(trained_layers, "PACKED_ROWS", 1)
+    for family in ("llama", "qwen2", "qwen3"):
+        test_a_model_equals_its_own_modules(tiny_model, family)
 
 
 def test_what_is_not_recognised_keeps_its_modules(tiny_model: Any) -> None:

@@ -27,15 +27,35 @@ def load_recipe(path: str | Path, *, folder: str | Path | None = None) -> Recipe
         ConfigError: no such file, not TOML, unknown keys, wrong types, impossible values; all problems at once.
     """
     path = Path(path)
+    return parse_recipe(read_text(path), folder=path.parent if folder is None else folder, file=str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a recipe file.
+
+    Raises:
+        ConfigError: no such file, a folder, or not UTF-8.
+    """
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; give the recipe file in it (a .toml file).")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise ConfigError(f"{path} does not exist; give the path of a recipe (a .toml file).") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as UTF-8 text: {error}") from error
-    return parse_recipe(text, folder=path.parent if folder is None else folder, file=str(path))
+
+
+def parse_toml(text: str, file: str) -> Mapping[str, Any]:
+    """TOML to values.
+
+    Raises:
+        ConfigError: not TOML, with the line.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(_not_toml(str(error), file)) from error
 
 
 def parse_recipe(text: str, *, folder: str | Path = ".", file: str = "recipe.toml") -> Recipe:
@@ -44,10 +64,7 @@ def parse_recipe(text: str, *, folder: str | Path = ".", file: str = "recipe.tom
     Raises:
         ConfigError: as load_recipe.
     """
-    try:
-        values: Mapping[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_not_toml(str(error), file)) from error
+    values = parse_toml(text, file)
     try:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from .audit import AuditSection
 from .curation import CurationSection
 from .data import DataSection
 from .evaluation import EvaluationSection
@@ -13,7 +14,7 @@ from .model import ModelSection
 from .rollout import RolloutSection
 from .section import Many, Section, problem
 from .stage import SftSection, StageSection
-from .verifier import VerifierSection
+from .verifier import VerifierSection, with_paths
 
 
 class Recipe(Section):
@@ -45,6 +46,8 @@ class Recipe(Section):
     """Measuring."""
     curation: CurationSection = CurationSection()
     """Selecting prompts."""
+    audit: AuditSection = AuditSection()
+    """Attacking the verifier before training."""
     stages: Many[StageSection] = Field(min_length=1)
     """Training, one stage after the other; 1 or more."""
 
@@ -87,7 +90,7 @@ class Recipe(Section):
                 "output_dir": str(self.resolve(self.output_dir).absolute()),
                 "model": moved(self.model, "name"),
                 "data": moved(self.data, "train", "heldout", "demonstrations", "source", "schema_from"),
-                "verifier": moved(self.verifier, "snapshots"),
+                "verifier": with_paths(self.verifier, moved),
             }
         )
 

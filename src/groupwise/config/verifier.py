@@ -1,34 +1,65 @@
-"""[verifier]: what decides whether a completion is right. One class for each kind of truth."""
+"""[verifier]: what decides whether a completion is right. One class for each kind of truth, one file for each class."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from .section import Many, Section
+from .section import Many, Section, problem
+from .verifier_sql import SqlVerifierSection
+
+PartVerifierSection = Annotated[SqlVerifierSection, Field()]
+"""Every kind that can be a part of a composition, told apart by `kind`."""
 
 
-class SqlVerifierSection(Section):
-    """Runs the query of a completion and the gold query on snapshots of a database, and compares the rows."""
+class PartSection(Section):
+    """One verifier of a composition."""
 
-    kind: Literal["sql"]
-    """The kind of truth: sql."""
-    snapshots: Many[str] = Field(min_length=1)
-    """Paths to SQLite files, 1 or more; {column} allowed. A query must return the gold's rows on every one of them."""
-    gold_column: str = Field(default="gold", min_length=1)
-    """Column with the query that is right."""
-    answer_in: Literal["auto", "text", "fence"] = "auto"
-    """Where the query stands: text = the whole completion, fence = the one fenced block, auto = a fence if any."""
-    time_limit_s: float = Field(default=2.0, gt=0)
-    """CPU seconds one query may run, above 0. A slower query is invalid."""
-    memory_limit_mb: int = Field(default=1024, ge=128)
-    """Memory of one worker in megabytes, 128 or more."""
-    num_workers: int = Field(default=2, ge=1)
-    """Processes that run queries, 1 or more."""
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    """Unique among the parts; small letters, digits and _, a letter first. Reasons and checks carry it."""
+    role: Literal["gate", "outcome", "shaping"] = "outcome"
+    """gate = where it does not hold, the reward is 0; outcome = decides what is right; shaping = adds, decides nothing."""
+    weight: float = Field(default=1.0, gt=0)
+    """Share of the reward relative to the other weights, above 0. Without effect where role = "gate"."""
+    verifier: PartVerifierSection
+    """The verifier of this part, with its kind. Its unusable_gold is without effect: the composition's holds."""
+
+
+class ComposeVerifierSection(Section):
+    """Several verifiers: gates multiply, weights sum, and the outcome parts decide what is right."""
+
+    kind: Literal["compose"]
+    """The kind of truth: compose."""
+    parts: Many[PartSection] = Field(min_length=1)
+    """The parts, 1 or more; one or more of them with role = "outcome"."""
+    partial_cap: float = Field(default=0.0, ge=0, lt=1)
+    """The most that a wrong answer may earn, 0 or more and under the outcome parts' share of the weights; 0 = nothing."""
     unusable_gold: Literal["refuse", "drop"] = "refuse"
-    """What happens to tasks whose gold query does not run: refuse = stop and list them, drop = go on without them."""
+    """What happens to tasks whose gold does not earn 1: refuse = stop and list them, drop = go on without them."""
+
+    @model_validator(mode="after")
+    def _decides_something(self) -> ComposeVerifierSection:
+        names = [part.name for part in self.parts]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise problem(f"parts.{index}.name", "is also the name of another part; give each its own")
+        if all(part.role != "outcome" for part in self.parts):
+            raise problem("parts", 'hold no part with role = "outcome", so nothing would decide what is right')
+        return self
 
 
-VerifierSection = SqlVerifierSection
+VerifierSection = Annotated[SqlVerifierSection | ComposeVerifierSection, Field(discriminator="kind")]
 """Every kind of [verifier], told apart by `kind`."""
+
+PATHS: Mapping[str, tuple[str, ...]] = {"sql": ("snapshots",)}
+"""The fields of each kind that name files."""
+
+
+def with_paths(section: VerifierSection, moved: Callable[..., Section]) -> Section:
+    """The section with moved(section, *names of its path fields), in every part of a composition."""
+    if not isinstance(section, ComposeVerifierSection):
+        return moved(section, *PATHS.get(section.kind, ()))
+    parts = tuple(part.model_copy(update={"verifier": with_paths(part.verifier, moved)}) for part in section.parts)
+    return section.model_copy(update={"parts": parts})

@@ -25,6 +25,9 @@ from transformers import PreTrainedModel
 from groupwise.models.fused_forward import FUSABLE
 from groupwise.models.tree_attention import AttentionPlan, planned_forward
 
+PACKED_ROWS = 256
+"""From this many rows on a product lays its weight out anew."""
+
 
 def training_forward(model: PreTrainedModel, token_ids: Tensor, positions: Tensor, plan: AttentionPlan) -> Tensor:
     """[N] ids and [N] positions -> [N, D] last hidden states with gradient; what attends to what is the plan's."""
@@ -102,7 +105,8 @@ class _NormLinear(torch.autograd.Function):
         ctx.save_for_backward(hidden, norm_weight, *parameters)
         ctx.eps = eps
         normed = (hidden * _inverse_rms(hidden, eps)).mul_(norm_weight)
-        return tuple(F.linear(normed, parameters[i], parameters[i + 1]) for i in range(0, len(parameters), 2))  # type: ignore[arg-type]
+        pairs = zip(parameters[::2], parameters[1::2], strict=True)
+        return tuple(_product(normed, weight, bias) for weight, bias in pairs if weight is not None)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -124,6 +128,16 @@ class _NormLinear(torch.autograd.Function):
         return grad_hidden, grad_norm_weight, None, *grad_parameters
 
 
+def _product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """F.linear without gradient. With many rows, oneDNN's layout of the weight pays for the copy that makes it: with a
+    weight that comes from memory, as each layer's does, 180 instead of 150 GFLOP/s on two cores."""
+    if inputs.shape[0] < PACKED_ROWS or inputs.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+        return F.linear(inputs, weight, bias)
+    laid_out = torch.ops.mkldnn._reorder_linear_weight(weight, inputs.shape[0])
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, laid_out, bias, "none", [], "")
+    return product
+
+
 def _inverse_rms(hidden: Tensor, eps: float) -> Tensor:
     """[N, 1]."""
     mean_square = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).square_().div_(hidden.shape[-1])
@@ -141,7 +155,7 @@ class _GatedLinear(torch.autograd.Function):
     def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(gate, up, weight)
         ctx.has_bias = bias is not None
-        return F.linear(F.silu(gate).mul_(up), weight, bias)
+        return _product(F.silu(gate).mul_(up), weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
