@@ -57,8 +57,8 @@ MEASUREMENTS = (
         minutes=5,
     ),
     Measurement(name="step-d", script="step_vs_trl.py", options=("--job", "d"), minutes=5),
-    Measurement(name="step-b", script="step_vs_trl.py", options=("--job", "b"), minutes=15),
-    Measurement(name="step-c", script="step_vs_trl.py", options=("--job", "c"), minutes=40),
+    Measurement(name="step-b", script="step_vs_trl.py", options=("--job", "b", "--warm-up-steps", "0"), minutes=15),
+    Measurement(name="step-c", script="step_vs_trl.py", options=("--job", "c", "--warm-up-steps", "0"), minutes=40),
 )
 """The most telling first, the longest last."""
 

@@ -4,8 +4,9 @@
 
 The step: generate, score, forward, backward, AdamW; in float32 on the CPU, without KL term. Both sides get the same
 weights, prompt token ids, reward, clip, number of threads and wait policy. Each repetition starts a fresh process for
-one side and then for the other (A B A B ...), so that a drift of the machine hits both. Loading is not timed; a first
-step's warming up is, on both sides.
+one side and then for the other (A B A B ...), so that a drift of the machine hits both. Loading is not timed; and with
+`--warm-up-steps 1`, the default, neither is a first step, which also allocates and plans; the long jobs (b) and (c) of
+the suite are measured without it, because a step of TRL takes minutes there.
 
 TRL is installed once into `.venv-trl` at the root of the checkout. It puts as many rows through one forward as fit
 about 14 GiB, and accumulates gradients where the step has more; `--trl-micro-batch` sets another number.
@@ -37,6 +38,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_job_options(parser, repetitions=2, output="step-JOB.json")
     parser.add_argument("--sides", default=",".join(SIDES), help="which sides to run, in this order (trl,groupwise)")
+    parser.add_argument("--warm-up-steps", type=int, default=1, help="steps of each side before the measured one (1)")
     parser.add_argument("--trl-micro-batch", type=int, default=0, help="rows a forward in TRL; 0: what fits 14 GiB")
     args = read_job_options(parser)
     args.sides = args.sides.split(",")
@@ -58,7 +60,8 @@ def micro_batch(rows: int, row_tokens: int, forward_tokens: int = TRL_FORWARD_TO
 def make_worker(side: str, args: argparse.Namespace) -> Worker:
     """The command of one side; makes TRL's environment where it is missing."""
     python = TRL.python() if side == "trl" else Path(sys.executable)
-    own = ["--micro-batch", str(args.trl_micro_batch)] if side == "trl" else []
+    own = ["--warm-up-steps", str(args.warm_up_steps)]
+    own += ["--micro-batch", str(args.trl_micro_batch)] if side == "trl" else []
     return Worker(side=side, command=(str(python), str(WORKERS[side]), *workload_options(args), *own))
 
 
@@ -108,7 +111,10 @@ def main() -> None:
     """Run the repetitions, write the JSON, print the table."""
     args = parse_arguments()
     output = args.output or RESULTS / f"step-{args.job}.json"
-    options = {name: getattr(args, name) for name in (*SIZES, "seed", "job", "threads", "trl_micro_batch", "sides")}
+    options = {
+        name: getattr(args, name)
+        for name in (*SIZES, "seed", "job", "threads", "trl_micro_batch", "warm_up_steps", "sides")
+    }
     results = ResultFile(
         path=output,
         options={**options, "model": args.model.resolve().name},

@@ -29,21 +29,26 @@ from workload import (
 
 
 class StepTimer(TrainerCallback):
-    """Starts and stops the stopwatch around the optimizer step, and keeps TRL's own count of tokens."""
+    """Starts and stops the stopwatch around the last optimizer step, and keeps TRL's own count of its tokens."""
 
-    def __init__(self, stopwatch: Stopwatch) -> None:
+    def __init__(self, stopwatch: Stopwatch, warm_up_steps: int, completion_lengths: list[int]) -> None:
         self.stopwatch = stopwatch
-        self.num_tokens = 0
+        self.warm_up_steps = warm_up_steps
+        self.completion_lengths = completion_lengths
+        self.num_tokens = self.num_tokens_before = 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.stopwatch.start()
+        if state.global_step == self.warm_up_steps:
+            self.completion_lengths.clear()
+            self.num_tokens_before = int(state.num_input_tokens_seen)
+            self.stopwatch.start()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.stopwatch.stop()
-        self.num_tokens = int(state.num_input_tokens_seen)
+        self.num_tokens = int(state.num_input_tokens_seen) - self.num_tokens_before
 
 
-def grpo_config(workload: Workload, *, micro_batch: int, output_dir: str) -> GRPOConfig:
+def grpo_config(workload: Workload, *, micro_batch: int, num_steps: int, output_dir: str) -> GRPOConfig:
     """TRL's settings for the workload. `micro_batch` rows go through one forward; their gradients accumulate.
 
     Raises:
@@ -68,7 +73,7 @@ def grpo_config(workload: Workload, *, micro_batch: int, output_dir: str) -> GRP
         beta=0.0,
         loss_type="grpo",
         gradient_checkpointing=False,
-        max_steps=1,
+        max_steps=num_steps,
         seed=workload.seed,
         report_to=[],
         save_strategy="no",
@@ -79,16 +84,20 @@ def grpo_config(workload: Workload, *, micro_batch: int, output_dir: str) -> GRP
 
 
 def main() -> None:
-    """Load, take one step, print the report."""
+    """Load, take the steps, print the report of the last one."""
     model_folder, workload, args = parse_worker_arguments(
-        __doc__, {"micro-batch": (0, "rows a forward; 0: the whole step")}
+        __doc__,
+        {
+            "micro-batch": (0, "rows a forward; 0: the whole step"),
+            "warm-up-steps": (0, "whole steps made before the measured one"),
+        },
     )
     tokenizer = AutoTokenizer.from_pretrained(model_folder, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     prompts = build_prompts(tokenizer, workload)
     stopwatch = Stopwatch()
-    timer = StepTimer(stopwatch)
     completion_lengths: list[int] = []
+    timer = StepTimer(stopwatch, args.warm_up_steps, completion_lengths)
 
     def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
         completion_lengths.extend(len(ids) for ids in completion_ids)
@@ -100,7 +109,12 @@ def main() -> None:
         trainer = GRPOTrainer(
             model=model,
             reward_funcs=reward,
-            args=grpo_config(workload, micro_batch=args.micro_batch or workload.num_completions, output_dir=output_dir),
+            args=grpo_config(
+                workload,
+                micro_batch=args.micro_batch or workload.num_completions,
+                num_steps=args.warm_up_steps + 1,
+                output_dir=output_dir,
+            ),
             train_dataset=Dataset.from_list([{"prompt": messages} for messages in prompts]),
             processing_class=tokenizer,
             callbacks=[timer],

@@ -57,7 +57,8 @@ def test_the_suite_calls_each_script_with_its_job_and_its_result_file(tmp_path: 
     measurement = next(m for m in figures.MEASUREMENTS if m.name == "step-c")
     line = run_all.command(measurement, args)
     assert line[1:] == [
-        *(str(run_all.HERE / "step_vs_trl.py"), "--job", "c", "--output", str(tmp_path / "step-c.json")),
+        *(str(run_all.HERE / "step_vs_trl.py"), "--job", "c", "--warm-up-steps", "0"),
+        *("--output", str(tmp_path / "step-c.json")),
         *("--threads", "2", "--append"),
     ]
 

@@ -99,3 +99,15 @@ def test_bfloat16_keeps_its_dtype_and_its_softmax_in_float32() -> None:
     assert found.dtype == tensors[0].grad.dtype == torch.bfloat16  # type: ignore[union-attr]
     expected = dense(*[t.detach().double() for t in tensors], tree, 0.3)
     torch.testing.assert_close(found.double(), expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("size", [3, 1000])
+def test_keys_that_are_stored_already_are_seen_by_every_node(size: int) -> None:
+    """A tree behind 7 stored keys gives what the whole tree gives for its nodes."""
+    prefix = list(range(300, 307))
+    suffixes = [[1, 2, 3, 4], [1, 2, 5], [6]]
+    whole, behind = TokenTree.build([prefix + s for s in suffixes]), TokenTree.build(suffixes)
+    query, key, value = inputs(whole)
+    expected = block_attention(query, key, value, query_blocks(whole, device=CPU), 0.3)[7:]
+    blocks = query_blocks(behind, device=CPU, size=size, num_before=7)
+    torch.testing.assert_close(block_attention(query[:, 7:], key, value, blocks, 0.3), expected, rtol=1e-6, atol=1e-6)

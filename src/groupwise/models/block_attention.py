@@ -33,31 +33,38 @@ class QueryBlock:
     start: int
     end: int
     keys: Tensor | slice
-    """Node numbers, ascending; a slice where they are consecutive."""
+    """Rows of the keys, ascending; a slice where they are consecutive."""
     num_keys: int
     mask: Tensor
     """[end - start, 1, keys], additive: 0 where the query may see the key, else -inf."""
 
 
-def query_blocks(tree: TokenTree, *, device: torch.device, size: int | None = None) -> tuple[QueryBlock, ...]:
-    """Cuts the nodes of a tree into blocks of `size` queries (QUERY_BLOCK by default)."""
+def query_blocks(
+    tree: TokenTree, *, device: torch.device, size: int | None = None, num_before: int = 0
+) -> tuple[QueryBlock, ...]:
+    """Cuts the nodes of a tree into blocks of `size` queries (QUERY_BLOCK by default).
+
+    num_before keys stand before those of the nodes, and every node sees them all: a prefix that is stored already.
+    """
     size = QUERY_BLOCK if size is None else size
     nodes = torch.arange(tree.num_nodes)
     blocks = []
     for start in range(0, tree.num_nodes, size):
         end = min(tree.num_nodes, start + size)
         ancestors = nodes[:start][tree.subtree_end[:start] > start]
-        keys = torch.cat([ancestors, nodes[start:end]])
+        seen = torch.cat([ancestors, nodes[start:end]])
         queries = nodes[start:end, None]
-        visible = (keys[None] <= queries) & (queries < tree.subtree_end[keys][None])
+        visible = (seen[None] <= queries) & (queries < tree.subtree_end[seen][None])
+        visible = torch.nn.functional.pad(visible, (num_before, 0), value=True)
+        keys = torch.cat([torch.arange(num_before), seen + num_before])
         mask = torch.zeros(visible.shape).masked_fill_(~visible, float("-inf"))
         first = int(keys[0])
-        consecutive = end - first == len(keys)
+        consecutive = num_before + end - first == len(keys)
         blocks.append(
             QueryBlock(
                 start=start,
                 end=end,
-                keys=slice(first, end) if consecutive else keys.to(device),
+                keys=slice(first, num_before + end) if consecutive else keys.to(device),
                 num_keys=len(keys),
                 mask=mask[:, None].to(device),
             )

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from groupwise.models.block_attention import block_attention, query_blocks
 from groupwise.models.fused_forward import SamplingForward
 from groupwise.models.token_tree import TokenTree, shared_prefix_length
-from groupwise.models.tree_attention import TreePlan
+from groupwise.models.tree_attention import tree_plan
 
 Pair = tuple[Tensor, Tensor]
 
 TRUNK_WORTH = 512
-"""Stored tokens that a trunk must save to be kept apart: its own product and join cost about 40 microseconds a layer.
+"""Stored tokens that a trunk must save to be kept apart.
 
-Copies of a short one are read faster than that (measured on 2 CPU cores, 3 key heads of 64).
+An estimate: its own product and join are a few more operations a layer and step, and reading copies of a short trunk
+costs less than those.
 """
 
 
@@ -55,7 +56,7 @@ def prefill(
     """Computes prompts whose leading tokens lie in `trunk` (keys and values [1, K, T0, d] of each layer, or empty)."""
     num_stored = next(iter(trunk.values()))[0].shape[2] if trunk else 0
     tree = TokenTree.build([tuple(p[num_stored:]) for p in prompts])
-    plan = TrunkedTreePlan(tree, trunk, device=device) if trunk else TreePlan(tree, device=device, keep_keys=True)
+    plan = TrunkedTreePlan(tree, trunk, device=device) if trunk else tree_plan(tree, device=device, keep_keys=True)
     hidden = forward(tree.token_ids.to(device), tree.depth.to(device) + num_stored, plan)
     paths = tuple(path.to(device) for path in tree.paths)
     return Prefilled(
@@ -67,23 +68,16 @@ def prefill(
 
 
 class TrunkedTreePlan:
-    """An AttentionPlan: every node attends to all of the trunk, to its ancestors and to itself; dense mask."""
+    """An AttentionPlan: every node attends to all of the trunk, to its ancestors and to itself."""
 
     def __init__(self, tree: TokenTree, trunk: dict[int, Pair], *, device: torch.device) -> None:
         """trunk[layer] = keys and values [1, K, T0, d]; `kept` collects the nodes' own."""
         self._trunk = trunk
-        keys = trunk[0][0]
-        visible = F.pad(tree.visible(), (keys.shape[2], 0), value=True).to(device)
-        self._mask = torch.zeros(visible.shape, device=device, dtype=keys.dtype)
-        self._mask = self._mask.masked_fill_(~visible, float("-inf"))[None, None]
+        self._blocks = query_blocks(tree, device=device, num_before=trunk[0][0].shape[2])
         self.kept: dict[int, Pair] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See AttentionPlan."""
         self.kept[layer] = (key, value)
         keys, values = (torch.cat([old, new], dim=2) for old, new in zip(self._trunk[layer], (key, value), strict=True))
-        grouped = query.shape[1] != key.shape[1]
-        attended = F.scaled_dot_product_attention(
-            query, keys, values, attn_mask=self._mask, scale=scaling, enable_gqa=grouped
-        )
-        return attended.transpose(1, 2)
+        return block_attention(query[0], keys[0], values[0], self._blocks, scaling)[None]
