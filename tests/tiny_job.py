@@ -57,7 +57,7 @@ optim = { lr = 1e-3 }
 def write_job(folder: Path, change: Callable[[str], str] = lambda text: text) -> Path:
     """Fills the folder and returns the recipe's path; `change` edits the recipe's text."""
     save_tiny_model(folder / "model")
-    for name, values in (("one", (3, 1)), ("two", (5, 8))):
+    for name, values in (("one", (3, 1)), ("two", (5, 8, 2))):
         with closing(sqlite3.connect(folder / f"{name}.sqlite")) as connection, connection:
             connection.execute("CREATE TABLE t (a INTEGER)")
             connection.executemany("INSERT INTO t VALUES (?)", [(v,) for v in values])

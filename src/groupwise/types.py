@@ -130,6 +130,9 @@ class Verdict:
     reason: str
     """Short and readable; starts with a stable word such as "wrong_rows" so that reasons can be counted."""
     checks: tuple[Check, ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Where a verdict is put together from several: what each named part adds to the reward before its weight, 0..1.
+    The weights times these numbers sum to the reward. Empty for a verdict of one part."""
 
     def __post_init__(self) -> None:
         unscored = self.status is Status.UNSCORED

@@ -115,7 +115,7 @@ def test_a_wrong_algorithm_names_the_known_ones_the_nearest_and_the_line() -> No
         ('name = "models/tiny"', 'nme = "models/tiny"', ["model.name is missing", "model.nme is not a known key"]),
         ('name = "models/tiny"', 'name = "m"\ndevice = "gpu"', ['model.device = "gpu"', "cuda", ":6)"]),
         ('name = "models/tiny"', 'name = "m"\ndtype = "bf16"', ["known: auto, float32, bfloat16", '"bfloat16"?']),
-        ('kind = "sql"', 'kind = "sqll"', ['verifier.kind = "sqll" is not known', "known: sql", ":13)"]),
+        ('kind = "sql"', 'kind = "sqll"', ['verifier.kind = "sqll" is not known', "known: ", 'mean "sql"?', ":13)"]),
         ('kind = "sql"\n', "", ["verifier.kind is missing", ":12)"]),
         ('snapshots = ["shop.sqlite", "db/{db_id}.sqlite"]', "snapshots = []", ["verifier.snapshots is empty"]),
         ("lr = 1e-4", "", ["stages[0].optim.lr is missing", ":23)"]),

@@ -4,12 +4,14 @@ import hashlib
 import os
 import signal
 import sqlite3
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from groupwise.sandbox import QueryStatus, SqliteSandbox, WorkerCrashed
-from groupwise.sandbox.sqlite import QUERY_FAULTS
+from groupwise.sandbox import QUERY_FAULTS, QueryStatus, SqliteSandbox, WorkerCrashed
 
 LIMIT_S = 0.2
 
@@ -147,6 +149,8 @@ BOMBS = [
     "SELECT " + "(" * 900 + "1" + ")" * 900,
     "SELECT 1" + " UNION ALL SELECT 1" * 400,
     "SELECT '" + "x" * 2_000_000 + "'",
+    "SELECT hex(zeroblob(500000000))",
+    "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r LIMIT 10000) SELECT count(*) FROM r a, r b",
 ]
 
 
@@ -247,3 +251,61 @@ def test_a_closed_sandbox_is_not_the_querys_fault(shop):
     sandbox = SqliteSandbox(num_workers=1)
     sandbox.close()
     assert sandbox.run(shop, "SELECT 14", max_rows=1).status is QueryStatus.WORKER_FAILED
+
+
+ENDLESS = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT count(*) FROM r"
+ONE_LONG_CALL = "SELECT instr(printf('%.*c', 900000, 'a'), printf('%.*c', 450000, 'a') || 'b')"
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ten_rounds_of_hangs_from_a_thread_leave_no_orphan_and_no_smaller_pool(shop):
+    sandbox = SqliteSandbox(num_workers=2, time_limit_s=0.05, memory_limit_mb=512)
+    seen, answers = set(), []
+
+    def attack():
+        for number in range(10):
+            hang = sandbox.run(shop, f"{ONE_LONG_CALL if number % 2 else ENDLESS} -- {number}", max_rows=1)
+            seen.update(sandbox._pool.pids())
+            answers.append((hang.status, sandbox.run(shop, "SELECT count(*) FROM customer", max_rows=1).rows))
+            seen.update(sandbox._pool.pids())
+
+    before = fingerprint(shop)
+    thread = threading.Thread(target=attack)
+    thread.start()
+    thread.join(timeout=60.0)
+    assert answers == [(QueryStatus.TIMEOUT, ((4,),))] * 10
+    with ThreadPoolExecutor(2) as threads:
+        rows = list(threads.map(lambda n: sandbox.run(shop, f"SELECT {n}", max_rows=1).rows, range(20)))
+    assert rows == [((n,),) for n in range(20)]
+    alive = set(sandbox._pool.pids())
+    sandbox.close()
+    assert not any(is_alive(pid) for pid in seen | alive)
+    assert fingerprint(shop) == before
+
+
+def test_a_workers_memory_stays_under_its_limit(shop):
+    sandbox = SqliteSandbox(num_workers=1, time_limit_s=0.2, memory_limit_mb=256)
+    for bomb in (bomb for bomb in BOMBS if "group_concat" in bomb or "2000000000" in bomb or "ORDER BY" in bomb):
+        sandbox.run(shop, bomb, max_rows=5000)
+    sandbox.run(shop, "SELECT 1", max_rows=1)
+    status = Path(f"/proc/{sandbox._pool.pids()[0]}/status").read_text()
+    sandbox.close()
+    (peak_kb,) = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmPeak")]
+    assert peak_kb <= 256 * 1024
+
+
+def test_two_sandboxes_on_one_file_do_not_lock_each_other_out(shop):
+    sandboxes = [SqliteSandbox(num_workers=1, time_limit_s=5.0) for _ in range(2)]
+    with ThreadPoolExecutor(4) as threads:
+        runs = threads.map(
+            lambda n: sandboxes[n % 2].run(shop, f"SELECT count(*) + {n} FROM customer", max_rows=1).rows, range(60)
+        )
+        assert list(runs) == [((4 + n,),) for n in range(60)]
+    for sandbox in sandboxes:
+        sandbox.close()

@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from groupwise.cli import demo, evaluate, train
+from groupwise.cli import audit, demo, evaluate, score, train, variants
 from groupwise.errors import GroupwiseError
 
 app = typer.Typer(
@@ -21,8 +21,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("audit")(audit.audit)
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command("score")(score.score)
+app.command("variants")(variants.variants)
 app.command("demo")(demo.demo)
 
 

@@ -8,8 +8,13 @@ from typing import Annotated
 import typer
 
 
-def train(recipe: Annotated[Path, typer.Argument(help="A TOML recipe.")]) -> None:
-    """Run every stage of a recipe: measure, train, measure again.
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe.")],
+    accept_audit: Annotated[
+        bool, typer.Option("--accept-audit", help="Train although the audit finds that the verifier can be gamed.")
+    ] = False,
+) -> None:
+    """Run every stage of a recipe: audit the verifier, measure, train, measure again.
 
     Ctrl-C once ends after the step under way, with a checkpoint; twice ends at once.
     """
@@ -20,4 +25,4 @@ def train(recipe: Annotated[Path, typer.Argument(help="A TOML recipe.")]) -> Non
     from groupwise.launch import local
 
     terminal = Terminal()
-    terminal.outcome(*local.train(loaded, terminal))
+    terminal.outcome(*local.train(loaded, terminal, accept_audit=accept_audit))

@@ -8,9 +8,22 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from .section import Many, Section, problem
+from .verifier_classification import ClassificationVerifierSection
+from .verifier_extraction import ExtractionVerifierSection
+from .verifier_function import FunctionVerifierSection
+from .verifier_math import MathVerifierSection
 from .verifier_sql import SqlVerifierSection
+from .verifier_tools import ToolsVerifierSection
 
-PartVerifierSection = Annotated[SqlVerifierSection, Field()]
+PartVerifierSection = Annotated[
+    SqlVerifierSection
+    | ToolsVerifierSection
+    | ExtractionVerifierSection
+    | ClassificationVerifierSection
+    | MathVerifierSection
+    | FunctionVerifierSection,
+    Field(discriminator="kind"),
+]
 """Every kind that can be a part of a composition, told apart by `kind`."""
 
 
@@ -20,7 +33,7 @@ class PartSection(Section):
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     """Unique among the parts; small letters, digits and _, a letter first. Reasons and checks carry it."""
     role: Literal["gate", "outcome", "shaping"] = "outcome"
-    """gate = where it does not hold, the reward is 0; outcome = decides what is right; shaping = adds, decides nothing."""
+    """gate = where it does not hold, the reward is 0; outcome = decides what is right; shaping = adds to the reward."""
     weight: float = Field(default=1.0, gt=0)
     """Share of the reward relative to the other weights, above 0. Without effect where role = "gate"."""
     verifier: PartVerifierSection
@@ -35,7 +48,7 @@ class ComposeVerifierSection(Section):
     parts: Many[PartSection] = Field(min_length=1)
     """The parts, 1 or more; one or more of them with role = "outcome"."""
     partial_cap: float = Field(default=0.0, ge=0, lt=1)
-    """The most that a wrong answer may earn, 0 or more and under the outcome parts' share of the weights; 0 = nothing."""
+    """The most that a wrong answer earns, 0 or more and under the outcome parts' share of the weights; 0 = nothing."""
     unusable_gold: Literal["refuse", "drop"] = "refuse"
     """What happens to tasks whose gold does not earn 1: refuse = stop and list them, drop = go on without them."""
 
@@ -50,10 +63,24 @@ class ComposeVerifierSection(Section):
         return self
 
 
-VerifierSection = Annotated[SqlVerifierSection | ComposeVerifierSection, Field(discriminator="kind")]
+VerifierSection = Annotated[
+    SqlVerifierSection
+    | ToolsVerifierSection
+    | ExtractionVerifierSection
+    | ClassificationVerifierSection
+    | MathVerifierSection
+    | FunctionVerifierSection
+    | ComposeVerifierSection,
+    Field(discriminator="kind"),
+]
 """Every kind of [verifier], told apart by `kind`."""
 
-PATHS: Mapping[str, tuple[str, ...]] = {"sql": ("snapshots",)}
+PATHS: Mapping[str, tuple[str, ...]] = {
+    "sql": ("snapshots",),
+    "tools": ("world", "functions"),
+    "extraction": ("schema_file",),
+    "classification": ("rationale_examples",),
+}
 """The fields of each kind that name files."""
 
 

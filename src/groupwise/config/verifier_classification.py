@@ -48,7 +48,7 @@ class ClassificationVerifierSection(Section):
     rationale_examples: str = ""
     """JSONL file of labelled rationales that trains the rationale-to-label model, or its saved .json. Empty = none."""
     contradicts_at: float = Field(default=0.9, ge=0.5, le=1)
-    """Probability of another label, 0.5..1, at which that model takes the reward away. Lower catches more, errs more."""
+    """Probability of another label, 0.5..1, at which that model takes the reward away. Lower is stricter."""
     max_rationale_words: int = Field(default=200, ge=1)
     """Words a rationale may have, 1 or more; a longer one earns nothing."""
     judge: JudgeSection | None = None

@@ -15,7 +15,8 @@ class SqlVerifierSection(Section):
     kind: Literal["sql"]
     """The kind of truth: sql."""
     snapshots: Many[str] = Field(min_length=1)
-    """Paths to SQLite files, 1 or more; {column} allowed. A query must return the gold's rows on every one of them."""
+    """Paths to SQLite files, or to DuckDB files (*.duckdb), 1 or more; {column} allowed. A query must return the gold's
+    rows on every one of them."""
     gold_column: str = Field(default="gold", min_length=1)
     """Column with the query that is right."""
     answer_in: Literal["auto", "text", "fence"] = "auto"

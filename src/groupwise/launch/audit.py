@@ -24,8 +24,8 @@ from groupwise.verifiers import TaskVerifier
 
 SECOND_PROCESS_TIMEOUT_S = 120.0
 ADVICE = (
-    "Mend the verifier or the tasks: more snapshots, rows or rules that tell right from wrong. `groupwise audit` shows\n"
-    "  every finding; --accept-audit trains all the same."
+    "Mend the verifier or the tasks (more snapshots, stricter rules); `groupwise audit` shows every finding.\n"
+    "  --accept-audit trains all the same."
 )
 
 
@@ -84,7 +84,9 @@ def audit_before_training(
     text = f"{report.headline()}\n{_reasons(report)}"
     if not accept:
         raise VerifierError(f"{text}\n  {ADVICE}")
-    display.line(f"{_reasons(report)}\nThe audit is accepted as asked: training goes on with a verifier that can be gamed.")
+    display.line(
+        f"{_reasons(report)}\nThe audit is accepted as asked: training goes on with a verifier that can be gamed."
+    )
     return report
 
 
@@ -142,7 +144,7 @@ def _audit(
     *,
     check_golds: bool,
 ) -> AuditReport:
-    plan = attack_plan(recipe.verifier, recipe.folder, tasks)
+    plan = attack_plan(recipe.verifier, recipe.folder)
     try:
         with display.working("attacking the verifier") as advance:
             return audit(

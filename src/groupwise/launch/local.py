@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from groupwise.config import Recipe, dump_toml
+from groupwise.config import Recipe, dump_toml, scoring_part
 from groupwise.config.stage import SftSection, StageSection
 from groupwise.launch.assemble import (
     Policy,
@@ -23,6 +23,7 @@ from groupwise.launch.assemble import (
     optim_options,
     render_sets,
 )
+from groupwise.launch.audit import audit_before_training, report_json
 from groupwise.launch.display import Display, Quiet
 from groupwise.launch.measure import evaluate_heldout, peak_memory_bytes, summarise
 from groupwise.launch.numerics import check_paths, check_sampling, step_bounds
@@ -58,10 +59,13 @@ class Run:
     stop_asked: bool = False
 
 
-def train(recipe: Recipe, display: Display | None = None) -> tuple[RunDirectory, RunSummary]:
+def train(
+    recipe: Recipe, display: Display | None = None, *, accept_audit: bool = False
+) -> tuple[RunDirectory, RunSummary]:
     """Runs every stage of a recipe; returns where it was written and what it achieved.
 
     Everything that can be wrong with the recipe, the data, the golds or the model is refused before a file is written.
+    So is a verifier that a fast audit finds to pay for wrong answers, unless `accept_audit`.
     One Ctrl-C ends the run after the step under way, with a checkpoint and a summary; a second one ends it at once.
 
     Raises:
@@ -71,6 +75,8 @@ def train(recipe: Recipe, display: Display | None = None) -> tuple[RunDirectory,
     verifier = build_verifier(recipe)
     try:
         policy, sets = prepare(recipe, verifier, display)
+        audited = (*sets.train.tasks, *sets.heldout.tasks)
+        report = audit_before_training(scoring_part(recipe), verifier, audited, display, accept=accept_audit)
         numerics = check_sampling(recipe, policy, sets, display)
         directory = RunDirectory.create(recipe.resolve(recipe.output_dir), recipe.name)
         run = Run(
@@ -84,6 +90,8 @@ def train(recipe: Recipe, display: Display | None = None) -> tuple[RunDirectory,
         )
         write_atomic(directory.recipe, dump_toml(recipe.with_absolute_paths()))
         write_atomic(directory.environment, json.dumps(_environment(run, verifier.version, numerics), indent=1))
+        if report is not None:
+            write_atomic(directory.audit, report_json(report))
         with _stop_on_interrupt(run):
             _run_stages(run)
         return directory, _summary(run)

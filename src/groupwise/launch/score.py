@@ -1,8 +1,8 @@
 """Verdicts for given texts: a file of completions, judged by a recipe's verifier. No model, no tensor library.
 
-    in    {"id": "q17", "completion": "SELECT 1"}                                  a task of the recipe
-          {"id": "q17", "completion": "SELECT 1", "columns": {"gold": "..."}}      a task of its own
-    out   {"id": "q17", "status": "scored", "reward": 0.0, "outcome": false, "reason": "...", "checks": [...]}
+in    {"id": "q17", "completion": "SELECT 1"}                                  a task of the recipe
+      {"id": "q17", "completion": "SELECT 1", "columns": {"gold": "..."}}      a task of its own
+out   {"id": "q17", "status": "scored", "reward": 0.0, "outcome": false, "reason": "...", "checks": [...]}
 """
 
 from __future__ import annotations

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from groupwise.config import ComposeVerifierSection, SqlVerifierSection, VerifierSection
+from groupwise.config import ComposeVerifierSection, VerifierSection
 from groupwise.config.section import Section
 from groupwise.config.verifier import PartVerifierSection
 from groupwise.verifiers import SqlVerifier, TaskVerifier
+from groupwise.verifiers.classification import ClassificationVerifier
 from groupwise.verifiers.compose import ComposeVerifier, Part
+from groupwise.verifiers.extraction import ExtractionVerifier
+from groupwise.verifiers.function_verifier import FunctionVerifier
+from groupwise.verifiers.math_verifier import MathVerifier
+from groupwise.verifiers.tools import ToolVerifier
+
+BUILDERS: Mapping[str, Callable[..., TaskVerifier]] = {
+    "sql": SqlVerifier,
+    "tools": ToolVerifier,
+    "extraction": ExtractionVerifier,
+    "classification": ClassificationVerifier,
+    "math": MathVerifier,
+    "function": FunctionVerifier,
+}
+"""The class of each kind; its arguments are the fields of the kind's section."""
 
 
 class HasVerifier(Protocol):
@@ -51,7 +67,7 @@ def verifier_of(section: VerifierSection, folder: Path) -> TaskVerifier:
 
 
 def _simple(section: PartVerifierSection, folder: Path) -> TaskVerifier:
-    return SqlVerifier(**_settings(section), base_folder=folder)
+    return BUILDERS[section.kind](**_settings(section), base_folder=folder)
 
 
 def _settings(section: Section) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from groupwise.objective.advantages import group_advantages, leave_one_out
 from groupwise.objective.importance import importance_ratio
 from groupwise.objective.kl import kl_estimate
 from groupwise.objective.mismatch import GapSummary, logprob_gap, summarise_gap, truncated_importance_weight
+from groupwise.objective.part_advantages import gdpo_advantages, length_shaped
 from groupwise.objective.policy_loss import ClipShares, clip_shares, clipped_policy_loss
 from groupwise.objective.reduction import aggregate, masked_mean, masked_sum
 from groupwise.objective.supervised_loss import negative_log_likelihood
@@ -22,10 +23,12 @@ __all__ = [
     "aggregate",
     "clip_shares",
     "clipped_policy_loss",
+    "gdpo_advantages",
     "group_advantages",
     "importance_ratio",
     "kl_estimate",
     "leave_one_out",
+    "length_shaped",
     "logprob_gap",
     "masked_mean",
     "masked_sum",

@@ -3,6 +3,7 @@
     runs/shop-sql-20260901-143012/
         recipe.toml        the resolved recipe: every default written out
         environment.json   versions and devices
+        audit.json         what the audit before training found
         metrics.jsonl      one JSON object a step, append-only
         events.jsonl       one JSON object an event, append-only
         rollouts/          grpo-000012.parquet: every completion of a step with its verdict
@@ -82,6 +83,11 @@ class RunDirectory:
     def environment(self) -> Path:
         """Versions and devices (JSON)."""
         return self.path / "environment.json"
+
+    @property
+    def audit(self) -> Path:
+        """What the audit before training found (JSON); missing where it was left out."""
+        return self.path / "audit.json"
 
     @property
     def metrics(self) -> Path:

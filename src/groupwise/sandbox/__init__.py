@@ -1,6 +1,8 @@
-"""Runs untrusted work with limits: a pool of killable worker processes, and read-only SQLite on top of it."""
+"""Runs untrusted work with limits: a pool of killable workers, and read-only SQLite and DuckDB on top of it."""
 
-from groupwise.sandbox.sqlite import Cell, QueryResult, QueryStatus, Row, SqliteSandbox
+from groupwise.sandbox.duckdb import DuckdbSandbox
+from groupwise.sandbox.queries import QUERY_FAULTS, Cell, QueryResult, QuerySandbox, QueryStatus, Row
+from groupwise.sandbox.sqlite import SqliteSandbox
 from groupwise.sandbox.workers import (
     WorkerCrashed,
     WorkerLimits,
@@ -11,8 +13,11 @@ from groupwise.sandbox.workers import (
 )
 
 __all__ = [
+    "QUERY_FAULTS",
     "Cell",
+    "DuckdbSandbox",
     "QueryResult",
+    "QuerySandbox",
     "QueryStatus",
     "Row",
     "SqliteSandbox",

@@ -4,7 +4,8 @@ It imports the standard library only and nothing of this package, so a worker st
 no memory of the trainer. It takes its limits, then answers requests one at a time:
 
     parent -> child    4-byte big-endian length, JSON object
-    child  -> parent   the same; never pickle, because this side has touched untrusted input
+    child  -> parent   the same; never pickle, because this side has touched untrusted input; "retire": True in a
+                       handler's reply asks for a fresh process
 
 The work itself is a second script, the handler, with one function `start(settings) -> handle(request) -> reply`.
 A worker ends itself when the parent is gone, when it has used the CPU time of its request, or when memory ran out.
@@ -128,6 +129,7 @@ def serve(requests: int, replies: int, handle: Handle) -> None:
         arm(float(request["cpu_limit_s"]))
         try:
             reply = handle(request)
+            retire = bool(reply.pop("retire", False))
         except MemoryError:
             reply, retire = {"status": "memory"}, True
         except Exception as error:  # the process boundary: whatever broke is told to the parent

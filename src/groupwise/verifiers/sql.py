@@ -25,9 +25,9 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 
 from groupwise.errors import VerifierError
-from groupwise.sandbox import QueryStatus, SqliteSandbox
+from groupwise.sandbox import QUERY_FAULTS, DuckdbSandbox, QuerySandbox, QueryStatus, SqliteSandbox
+from groupwise.sandbox.duckdb import duckdb_version
 from groupwise.sandbox.sql_text import SqlText, scan_sql
-from groupwise.sandbox.sqlite import QUERY_FAULTS
 from groupwise.types import Check, Status, Task, Verdict
 from groupwise.verifiers.contract import UnusableGold
 from groupwise.verifiers.lru_cache import LruCache
@@ -36,6 +36,12 @@ from groupwise.verifiers.sql_compare import canonical_rows, compare_shape, compa
 from groupwise.verifiers.sql_gold import GoldAnswers, Truth, stamp
 
 MAX_CACHED_VERDICTS = 65_536
+DUCKDB_SUFFIX = ".duckdb"
+LOG_SUFFIXES = {"sqlite": "-wal", "duckdb": ".wal"}
+MERGE_COMMANDS = {
+    "sqlite": 'sqlite3 FILE "PRAGMA wal_checkpoint(TRUNCATE)"',
+    "duckdb": 'duckdb FILE "CHECKPOINT"',
+}
 
 
 class SqlVerifier:
@@ -48,8 +54,9 @@ class SqlVerifier:
         Verdict(status=scored, reward=1.0, outcome=True, reason="same_rows on 2 snapshots", checks=(...))
 
     Args:
-        snapshots: SQLite files, the first the original. A name may hold {column} placeholders, filled from the
-            task's columns, so that one verifier serves several databases. Nothing may write to them meanwhile.
+        snapshots: SQLite files, or DuckDB files whose names end in .duckdb, the first the original. A name may hold
+            {column} placeholders, filled from the task's columns, so that one verifier serves several databases.
+            Nothing may write to them meanwhile. The two kinds do not mix: 1 / 2 is 0 in one and 0.5 in the other.
         gold_column: the task column with the right query.
         answer_in: see sql_answer.extract_sql.
         time_limit_s: CPU seconds for one query on one snapshot. A gold gets half of it.
@@ -58,7 +65,7 @@ class SqlVerifier:
         base_folder: where relative snapshots start; None is the current folder.
 
     Raises:
-        VerifierError: no snapshot is named, or a limit is not positive.
+        VerifierError: no snapshot is named, both kinds are, a limit is not positive, or the package duckdb is missing.
     """
 
     def __init__(
@@ -87,10 +94,14 @@ class SqlVerifier:
         self._answer_in: AnswerIn = answer_in
         self._memory_limit_mb = memory_limit_mb
         self._base_folder = Path.cwd() if base_folder is None else Path(base_folder).absolute()
-        self._sandbox = SqliteSandbox(
+        are_duckdb = {template.lower().endswith(DUCKDB_SUFFIX) for template in self._templates}
+        _require(len(are_duckdb) == 1, "snapshots", list(self._templates), "only .duckdb files or only SQLite files")
+        self._dialect = "duckdb" if are_duckdb == {True} else "sqlite"
+        make_sandbox = DuckdbSandbox if self._dialect == "duckdb" else SqliteSandbox
+        self._sandbox: QuerySandbox = make_sandbox(
             num_workers=num_workers, time_limit_s=time_limit_s, memory_limit_mb=memory_limit_mb
         )
-        self._golds = GoldAnswers(self._sandbox)
+        self._golds = GoldAnswers(self._sandbox, self._dialect)
         self._verdicts: LruCache[Verdict] = LruCache(MAX_CACHED_VERDICTS)
 
     def judge(self, task: Task, completion_text: str) -> Verdict:
@@ -134,7 +145,7 @@ class SqlVerifier:
 
     @property
     def version(self) -> str:
-        """Hash of what a verdict depends on: this code, SQLite, the settings, the contents of all snapshots. A
+        """Hash of what a verdict depends on: this code, the engine, the settings, the contents of all snapshots. A
         template with placeholders stands for every file that fits it.
         """
         digest = hashlib.sha256()
@@ -148,7 +159,7 @@ class SqlVerifier:
             self._answer_in,
             self._sandbox.time_limit_s,
             self._memory_limit_mb,
-            sqlite3.sqlite_version,
+            sqlite3.sqlite_version if self._dialect == "sqlite" else f"duckdb {duckdb_version()}",
             package_version("sqlglot"),
         ]
         digest.update(json.dumps(settings).encode())
@@ -234,11 +245,11 @@ class SqlVerifier:
         for path in paths:
             if not path.is_file():
                 raise VerifierError(f"snapshot_missing: no file {path}; snapshots start at {self._base_folder}")
-            log = path.with_name(path.name + "-wal")
+            log = path.with_name(path.name + LOG_SUFFIXES[self._dialect])
             if log.exists() and log.stat().st_size > 0:
                 raise VerifierError(
                     f"snapshot_bad: {path.name} has changes in {log.name} that are not read; "
-                    'merge them with: sqlite3 FILE "PRAGMA wal_checkpoint(TRUNCATE)"'
+                    f"merge them with: {MERGE_COMMANDS[self._dialect]}"
                 )
 
 

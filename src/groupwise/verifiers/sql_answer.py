@@ -15,7 +15,7 @@ savepoint update vacuum
 STATEMENT_WORDS = frozenset(OTHER_STATEMENTS.split())
 AnswerIn = Literal["auto", "text", "fence"]
 
-_SQL_LABELS = frozenset({"", "sql", "sqlite", "sqlite3"})
+_SQL_LABELS = frozenset({"", "sql", "sqlite", "sqlite3", "duckdb"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

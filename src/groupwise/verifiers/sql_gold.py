@@ -13,9 +13,8 @@ from math import isinf
 from pathlib import Path
 
 from groupwise.errors import VerifierError
-from groupwise.sandbox import QueryResult, QueryStatus, Row, SqliteSandbox
+from groupwise.sandbox import QUERY_FAULTS, QueryResult, QuerySandbox, QueryStatus, Row
 from groupwise.sandbox.sql_text import scan_sql
-from groupwise.sandbox.sqlite import QUERY_FAULTS
 from groupwise.verifiers.lru_cache import LruCache
 from groupwise.verifiers.sql_answer import problem_of_form
 from groupwise.verifiers.sql_compare import GoldRows, TieGroup, canonical_rows, same_order
@@ -51,8 +50,9 @@ def stamp(path: Path) -> tuple[str, int, int, int]:
 class GoldAnswers:
     """Computes and remembers truths. Safe to use from many threads."""
 
-    def __init__(self, sandbox: SqliteSandbox) -> None:
+    def __init__(self, sandbox: QuerySandbox, dialect: str = "sqlite") -> None:
         self._sandbox = sandbox
+        self._dialect = dialect
         self._cache: LruCache[Truth | str] = LruCache(MAX_CACHED_GOLDS)
 
     def truths(self, gold: str, paths: Sequence[Path]) -> list[Truth]:
@@ -65,7 +65,7 @@ class GoldAnswers:
         problem = problem_of_form(gold, form)
         if problem:
             raise VerifierError(f"gold_failed: {problem}")
-        truths = [self._truth(gold, path, form.has_order) for path in paths]
+        truths = [self.truth(gold, path) for path in paths]
         if not any(truth.answer.rows for truth in truths):
             raise VerifierError(
                 f"gold_empty: no rows on any of {len(paths)} snapshots, so every empty answer would pass; "
@@ -73,12 +73,17 @@ class GoldAnswers:
             )
         return truths
 
-    def _truth(self, gold: str, path: Path, has_order: bool) -> Truth:
+    def truth(self, gold: str, path: Path) -> Truth:
+        """The gold's answer on one snapshot, which may be empty.
+
+        Raises:
+            VerifierError: gold_failed, snapshot_missing, snapshot_bad or worker_failed.
+        """
         key = (gold, stamp(path))
         cached = self._cache.get(key)
         if cached is None:
             outcome = self._sandbox.run(path, gold, max_rows=MAX_GOLD_ROWS, time_factor=GOLD_TIME_FACTOR)
-            cached = self._truth_from(gold, path, has_order, outcome)
+            cached = self._truth_from(gold, path, scan_sql(gold).has_order, outcome)
             if outcome.status is QueryStatus.OK or outcome.status in QUERY_FAULTS:
                 self._cache.put(key, cached)
         if isinstance(cached, str):
@@ -104,7 +109,7 @@ class GoldAnswers:
     def _with_ties(self, answer: GoldRows, gold: str, path: Path) -> GoldRows:
         """Adds the tie groups; every row is its own group where the sort keys cannot be had."""
         strict = replace(answer, ties=tuple(_single(row) for row in answer.rows))
-        plan = plan_order(gold)
+        plan = plan_order(gold, self._dialect)
         if plan is None:
             return strict
         keyed_rows, complete = answer.rows, True

@@ -37,10 +37,13 @@ class OrderPlan:
     offset: int
 
 
-def plan_order(gold: str) -> OrderPlan | None:
-    """The plan for a gold with a top-level ORDER BY, or None where its sort keys cannot be had."""
+def plan_order(gold: str, dialect: str = "sqlite") -> OrderPlan | None:
+    """The plan for a gold with a top-level ORDER BY, or None where its sort keys cannot be had.
+
+    `dialect` is a name that sqlglot knows: sqlite or duckdb.
+    """
     try:
-        tree = sqlglot.parse_one(gold, read="sqlite")
+        tree = sqlglot.parse_one(gold, read=dialect)
     except (SqlglotError, RecursionError):
         return None
     order = tree.args.get("order")
@@ -69,7 +72,7 @@ def plan_order(gold: str) -> OrderPlan | None:
         for number, key in enumerate(hidden):
             keyed.append("expressions", exp.alias_(key.copy(), f"order_key_{number}"))
     return OrderPlan(
-        keyed_sql=keyed.sql(dialect="sqlite"), num_hidden=len(hidden), visible_keys=tuple(visible), offset=offset
+        keyed_sql=keyed.sql(dialect=dialect), num_hidden=len(hidden), visible_keys=tuple(visible), offset=offset
     )
 
 
