@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from groupwise.config import parse_recipe
+from groupwise.config import load_scoring_recipe, parse_recipe
+from groupwise.launch.verifiers import build_verifier
+from groupwise.types import Task
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "groupwise"
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
+DOCUMENTS = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "benchmarks/README.md",
+    "docs/verifiers.md",
+)
+KINDS = ("sql", "tools", "extraction", "classification", "math", "function", "compose")
 
 
 def read(name: str) -> str:
@@ -70,3 +81,44 @@ def test_every_make_target_and_link_exists(name: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
     missing = [link for link in links if not ((ROOT / name).parent / link).exists()]
     assert not missing
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def section_of(kind: str) -> str:
+    return read("docs/verifiers.md").split(f"\n## {kind}\n")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_verifier_section_of_the_documents_loads(kind: str, tmp_path: Path) -> None:
+    found = blocks(section_of(kind), "toml")
+    assert found
+    for block in found:
+        (tmp_path / "recipe.toml").write_text(block, encoding="utf-8")
+        assert load_scoring_recipe(tmp_path / "recipe.toml").verifier.kind == kind
+
+
+@pytest.mark.parametrize("kind", ["tools", "extraction", "classification", "math", "function"])
+def test_the_tasks_of_the_documents_are_usable(kind: str, tmp_path: Path) -> None:
+    section = section_of(kind)
+    values = blocks(section, "json")
+    rows = [json.loads(value) for value in values if value.startswith('{"id"')]
+    recipes = blocks(section, "toml")
+    assert rows
+    assert len(rows) == len(recipes)
+    for value in values:
+        if not value.startswith('{"id"'):
+            (tmp_path / "world.json").write_text(value, encoding="utf-8")
+    for function in blocks(section, "python"):
+        (tmp_path / "rewards.py").write_text(function, encoding="utf-8")
+    for row, recipe in zip(rows, recipes, strict=True):
+        (tmp_path / "recipe.toml").write_text(recipe, encoding="utf-8")
+        verifier = build_verifier(load_scoring_recipe(tmp_path / "recipe.toml"))
+        task = Task(id=row["id"], prompt=row["prompt"], columns=row)
+        try:
+            assert verifier.check([task]) == []
+            assert verifier.judge(task, verifier.gold(task)).reward == 1.0
+        finally:
+            verifier.close()

@@ -34,7 +34,7 @@ from workload import (
 
 from groupwise.models import LoadedModel, ScoredSequence, load_model, padded_logprobs, tree_logprobs, why_no_tree
 from groupwise.rollout import Sampling, TorchEngine
-from groupwise.training.grpo import GrpoOptions, advantages_of, loss_function, make_batch
+from groupwise.training.grpo import GrpoOptions, loss_function, make_batch, step_advantages
 from groupwise.training.numerics import check_logprobs
 from groupwise.training.optim import OptimOptions, build_optimizer
 from groupwise.training.step import LogprobsFunction, optimizer_step
@@ -74,7 +74,7 @@ def update(
     """
     options = GrpoOptions()  # std scale, sequence mean, clip 0.2, no KL term: TRL's loss_type "grpo" with beta 0
     batch = make_batch(
-        groups, advantages_of(groups, options), options, max_completion_tokens=workload.completion_tokens
+        groups, step_advantages(groups, options), options, max_completion_tokens=workload.completion_tokens
     )
     if batch is None or len(batch.sequences) != workload.num_completions:
         raise ValueError("groupwise: a group of equal rewards would be left out; choose another --seed")

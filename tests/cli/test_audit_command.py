@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from groupwise import bundled
 from groupwise.config import load_recipe, load_scoring_recipe
 from groupwise.errors import VerifierError
 from groupwise.launch import local
@@ -118,3 +119,12 @@ def test_one_and_the_same_recipe_gives_one_and_the_same_report(tmp_path):
         return [f for f in audit_recipe(recipe).findings if f.check != "latency"]
 
     assert stable() == stable()
+
+
+@pytest.mark.parametrize("name", ["recipe.toml", "quick.toml"])
+def test_the_bundled_job_passes_with_the_share_that_it_states(name):
+    recipe = load_scoring_recipe(bundled.path(name))
+    recipe = recipe.model_copy(update={"audit": recipe.audit.model_copy(update={"tasks": 60})})
+    report = audit_recipe(recipe.in_folder(bundled.path(name).parent))
+    assert report.go, report.no_gos
+    assert recipe.audit.max_attack_share <= 0.1

@@ -212,7 +212,7 @@ def test_an_error_of_ours_keeps_its_traceback(groupwise: Groupwise, monkeypatch:
 def test_interrupted_at_once_it_exits_with_130(
     groupwise: Groupwise, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupted(*arguments: object) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("groupwise.launch.local.train", interrupted)

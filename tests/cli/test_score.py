@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from groupwise.config import load_scoring_recipe
+from groupwise.config import load_recipe, load_scoring_recipe
 from groupwise.errors import ConfigError, DataError
 from groupwise.launch.score import score_file, verdict_line
 from groupwise.types import Status, Verdict
@@ -131,3 +131,60 @@ def test_a_verdict_is_one_ascii_line_and_shows_parts_where_there_are_any():
     assert line.isascii()
     assert len(line.splitlines()) == 1
     assert json.loads(line)["parts"] == {"answer": 1.0}
+
+
+COMPOSED = """
+[verifier]
+kind = "compose"
+partial_cap = 0.1
+
+[[verifier.parts]]
+name = "answer"
+weight = 3.0
+verifier = { kind = "sql", snapshots = ["one.sqlite", "two.sqlite"], num_workers = 1 }
+
+[[verifier.parts]]
+name = "form"
+role = "gate"
+verifier = { kind = "sql", snapshots = ["one.sqlite"], num_workers = 1 }
+"""
+
+
+def test_a_composition_is_written_in_the_recipe(folder):
+    (folder / "composed.toml").write_text(COMPOSED)
+    recipe = load_scoring_recipe(folder / "composed.toml")
+    texts = (GOLD, f"{GOLD} LIMIT 2", "SELECT 1", "DROP TABLE t")
+    found = [verdict for _, verdict in score_file(recipe, lines(*(own("a", text) for text in texts)), "c")]
+    assert [(v.reward, v.reason.split()[0].rstrip(":")) for v in found] == [
+        (1.0, "solved"),
+        (0.0, "answer_wrong"),
+        (0.0, "form_failed"),
+        (0.0, "form_invalid"),
+    ]
+    assert found[0].parts == {"answer": 1.0}
+
+
+def test_a_composition_keeps_its_files_when_the_recipe_moves(folder):
+    whole = (folder / "recipe.toml").read_text()
+    start, end = whole.index("[verifier]"), whole.index("[rollout]")
+    (folder / "whole.toml").write_text(whole[:start] + COMPOSED + whole[end:])
+    moved = load_recipe(folder / "whole.toml").with_absolute_paths()
+    assert moved.verifier.parts[0].verifier.snapshots[1] == str((folder / "two.sqlite").absolute())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('role = "gate"', 'role = "gait"', 'verifier.parts.1..role = "gait" is not known'),
+        ('name = "form"', 'name = "answer"', "also the name of another part"),
+        ('role = "gate"', 'role = "outcome"', None),
+        ("weight = 3.0", 'role = "shaping"', "would decide what is right"),
+    ],
+)
+def test_a_composition_that_cannot_be_is_refused(folder, old, new, words):
+    (folder / "wrong.toml").write_text(COMPOSED.replace(old, new))
+    if words is None:
+        assert load_scoring_recipe(folder / "wrong.toml").verifier.kind == "compose"
+        return
+    with pytest.raises(ConfigError, match=words):
+        load_scoring_recipe(folder / "wrong.toml")

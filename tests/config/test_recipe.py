@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -35,8 +35,16 @@ def test_every_field_says_what_it_is() -> None:
     assert silent == []
 
 
+def num_settings(section: type[BaseModel]) -> int:
+    """Fields without the one that only tells sections apart, such as kind or an algorithm's name."""
+    return sum(
+        len(get_args(f.annotation)) != 1 or get_origin(f.annotation) is not Literal
+        for f in section.model_fields.values()
+    )
+
+
 def test_the_recipe_stays_small_enough_to_be_read() -> None:
-    sizes = {section.__name__: len(section.model_fields) for section in SECTIONS}
+    sizes = {section.__name__: num_settings(section) for section in SECTIONS}
     assert {name: size for name, size in sizes.items() if size > MAX_FIELDS_PER_SECTION} == {}
     kinds = sections_in(Recipe.model_fields["verifier"].annotation)
     of_kinds = [{section.__name__ for section in every_section(kind)} for kind in kinds]

@@ -54,6 +54,7 @@ def test_a_run_directory_holds_all_there_is_to_know(runs: tuple[Run, Run]) -> No
     assert files == {
         "recipe.toml",
         "environment.json",
+        "audit.json",
         "metrics.jsonl",
         "events.jsonl",
         "summary.json",

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -308,4 +309,17 @@ def test_two_sandboxes_on_one_file_do_not_lock_each_other_out(shop):
         )
         assert list(runs) == [((4 + n,),) for n in range(60)]
     for sandbox in sandboxes:
+        sandbox.close()
+
+
+def test_a_relative_snapshot_starts_at_the_callers_folder(tmp_path, monkeypatch):
+    with closing(sqlite3.connect(tmp_path / "here.sqlite")) as connection:
+        connection.execute("CREATE TABLE t (a)")
+        connection.execute("INSERT INTO t VALUES (7)")
+        connection.commit()
+    monkeypatch.chdir(tmp_path)
+    sandbox = SqliteSandbox(num_workers=1, time_limit_s=2.0)  # its workers live in a folder of their own
+    try:
+        assert sandbox.run(Path("here.sqlite"), "SELECT a FROM t", max_rows=5).rows == ((7,),)
+    finally:
         sandbox.close()

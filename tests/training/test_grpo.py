@@ -31,12 +31,12 @@ from groupwise.rollout import Sampling
 from groupwise.training.batch import Batch
 from groupwise.training.grpo import (
     GrpoOptions,
-    advantages_of,
     group_metrics,
     grpo,
     loss_function,
     make_batch,
     refuse_unscored,
+    step_advantages,
 )
 from groupwise.training.step import LossRows, optimizer_step
 from groupwise.types import Stop
@@ -127,8 +127,8 @@ def test_the_denominator_counts_every_scored_rollout_of_the_step() -> None:
 def test_an_unscored_rollout_moves_no_sibling_and_is_not_learned_from() -> None:
     for scale in ("std", "none"):
         options = GrpoOptions(scale=scale)  # type: ignore[arg-type]
-        with_it = advantages_of([group(2, [1, None, 0, 0], [6, 3, 8, 2])], options)[0]
-        without = advantages_of([group(2, [1, 0, 0], [6, 8, 2])], options)[0]
+        with_it = step_advantages([group(2, [1, None, 0, 0], [6, 3, 8, 2])], options)[0]
+        without = step_advantages([group(2, [1, 0, 0], [6, 8, 2])], options)[0]
         assert with_it == (without[0], 0.0, *without[1:])
     unscored = mixed_groups()[2]
     batch = batch_of([unscored], GrpoOptions())
@@ -138,7 +138,7 @@ def test_an_unscored_rollout_moves_no_sibling_and_is_not_learned_from() -> None:
 def test_groups_without_a_gradient_give_no_batch_unless_there_is_a_kl() -> None:
     dead = [mixed_groups()[1], mixed_groups()[3]]
     for options in (GrpoOptions(), GrpoOptions(skip_dead_groups=False)):
-        assert make_batch(dead, advantages_of(dead, options), options, max_completion_tokens=8) is None
+        assert make_batch(dead, step_advantages(dead, options), options, max_completion_tokens=8) is None
     assert len(batch_of(dead, GrpoOptions(beta=0.1)).sequences) == 8
 
 

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from groupwise.models import LoadedModel, tree_logprobs
 from groupwise.rollout import Engine, Sampling
 from groupwise.training.batch import Batch
-from groupwise.training.grpo import GrpoOptions, advantages_of, loss_function, make_batch
+from groupwise.training.grpo import GrpoOptions, loss_function, make_batch, step_advantages
 from groupwise.training.step import optimizer_step
 from groupwise.types import Completion, Group, Prompt, Rollout, Status, Stop, Task, Verdict
 
@@ -97,7 +97,7 @@ def mixed_groups() -> list[Group]:
 
 
 def batch_of(groups: Sequence[Group], options: GrpoOptions) -> Batch:
-    batch = make_batch(groups, advantages_of(groups, options), options, max_completion_tokens=MAX_TOKENS)
+    batch = make_batch(groups, step_advantages(groups, options), options, max_completion_tokens=MAX_TOKENS)
     assert batch is not None
     return batch
 

@@ -316,3 +316,12 @@ def test_long_lists_end_quickly(lines):
     verdict = judging.judge(task(gold), json.dumps({"line_items": lines}))
     assert time.process_time() - started < 3.0
     assert (verdict.status, verdict.reward) == (Status.SCORED, 0.0)
+
+
+def test_a_list_inside_an_item_is_a_bag_too():
+    fields = {"rows[].tags[]": {"kind": "id"}}
+    gold = {"rows": [{"tags": ["a", "b", "b"]}, {"tags": []}]}
+    assert judge({"rows": [{"tags": []}, {"tags": ["b", "a", "b"]}]}, gold=gold, fields=fields).reward == 1.0
+    assert judge({"rows": [{"tags": ["a", "a", "b"]}, {"tags": []}]}, gold=gold, fields=fields).reward == 0.0
+    near = {"rows": [{"tags": ["a", "b", "b"]}, {"tags": ["a", "a", "b"]}]}
+    assert judge({"rows": near["rows"][::-1]}, gold=near, fields=fields).reward == 1.0

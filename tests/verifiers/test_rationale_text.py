@@ -64,3 +64,8 @@ def test_content_words_leave_out_what_says_nothing():
 )
 def test_long_texts_are_read_in_linear_time(text):
     words(text), sentences(text), quotes(text), numbers(text)
+
+
+def test_a_word_without_end_is_read_in_linear_time():
+    assert not is_form_of("viii" * 75_000, {"neutral"})
+    assert is_form_of("contradict" + "s" * 75_000, {stem("contradiction")})

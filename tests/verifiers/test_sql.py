@@ -360,3 +360,12 @@ def test_sort_keys_lost_to_a_failing_machine_do_not_make_the_order_strict(folder
     monkeypatch.setattr(verifier._sandbox, "run", run)
     assert verifier.judge(task(gold), "SELECT name FROM person ORDER BY age, name DESC").reward == 1.0
     verifier.close()
+
+
+def test_every_verifier_is_found_by_its_public_name():
+    import groupwise.verifiers as room
+
+    for name in room.__all__:
+        assert getattr(room, name).__name__ == name
+    with pytest.raises(AttributeError, match="NoVerifier"):
+        _ = room.NoVerifier

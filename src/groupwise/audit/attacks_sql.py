@@ -69,7 +69,7 @@ def _constants(sql: str, rows: Sequence[Row] | None) -> list[Attack]:
     return attacks
 
 
-def _doubled(tree: exp.Expression, sql: str) -> list[Attack]:
+def _doubled(tree: exp.Expr, sql: str) -> list[Attack]:
     if tree.args.get("order") is not None or tree.args.get("limit") is not None:
         return []
     body = sql.rstrip().rstrip(";")

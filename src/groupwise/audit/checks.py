@@ -96,8 +96,12 @@ def null_finding(agent: NullAgent, judged: Sequence[Judged], *, max_share: float
     )
 
 
-def attack_findings(judged: Sequence[tuple[Attack, Judged]], *, max_share: float) -> list[Finding]:
-    """One finding an attack that was paid, one for all that were not, one for those that may happen to be right."""
+def attack_findings(judged: Sequence[tuple[Attack, Judged]], *, max_share: float, num_tasks: int) -> list[Finding]:
+    """One finding for all attacks together, one for each that was paid, one for those that may happen to be right.
+
+    Where only a sample of the tasks was attacked, the lower end of the 95 % Wilson interval of the share has to be
+    above max_share; with max_share = 0 every hit is.
+    """
     by_name: dict[str, list[tuple[Attack, Judged]]] = {}
     for attack, one in judged:
         by_name.setdefault(attack.name, []).append((attack, one))
@@ -126,7 +130,7 @@ def attack_findings(judged: Sequence[tuple[Attack, Judged]], *, max_share: float
     share = len(paid_tasks) / len(tasks) if tasks else 0.0
     total = Finding(
         check="attacks",
-        go=share <= max_share,
+        go=(share if len(tasks) >= num_tasks else wilson(len(paid_tasks), len(tasks)).low) <= max_share,
         found=f"{len(judged)} texts of {len(by_name)} kinds; some were paid on {len(paid_tasks)} of {len(tasks)} tasks",
         allowed=f"{max_share:.1%}",
     )

@@ -110,7 +110,7 @@ def audit(
             repeated += [ones[-1] for ones in nulls.values()]
         progress(num_attacked, len(chosen))
     findings += _null_findings(agents, nulls, limits, len(usable))
-    findings += attack_findings(attacks, max_share=limits.max_attack_share) if attacks else []
+    findings += _attack_findings(attacks, limits, len(usable))
     if rejudge is not None and repeated:
         reverse = repeated[::-1]
         findings.append(agreement_finding(reverse, rejudge([(one.task, one.text) for one in reverse])))
@@ -145,6 +145,12 @@ def _judge(verifier: TaskVerifier, task: Task, text: str) -> Judged:
     started = time.perf_counter()
     verdict = judge_safely(verifier, task, text)
     return Judged(task=task, text=text, verdict=verdict, seconds=time.perf_counter() - started)
+
+
+def _attack_findings(attacks: Sequence[tuple[Attack, Judged]], limits: AuditLimits, num_tasks: int) -> list[Finding]:
+    if not attacks:
+        return []
+    return attack_findings(attacks, max_share=limits.max_attack_share, num_tasks=num_tasks)
 
 
 def _null_findings(

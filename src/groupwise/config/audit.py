@@ -14,7 +14,8 @@ class AuditSection(Section):
     """Share of tasks on which an agent that does not look at the task may earn reward, 0 to 1. An agent that gives one
     gold answer to every task may also earn that answer's own share of the golds, and 0.02 more."""
     max_attack_share: float = Field(default=0.0, ge=0, le=1)
-    """Share of tasks on which some attack may earn reward, 0 to 1; 0 = none may."""
+    """Share of tasks on which some attack may earn reward, 0 to 1; 0 = none may. Of a sample of tasks, the lower end of
+    the 95 % interval counts."""
     max_unscored_share: float = Field(default=0.01, ge=0, le=1)
     """Share of judgements that the verifier may fail to make, 0 to 1."""
     tasks: int = Field(default=200, ge=1)

@@ -107,7 +107,17 @@ class Recipe(Section):
             seen[stage.name] = index
             self._stage_has_data(index, stage)
             self._stage_knows_its_sampling(index, stage)
+            self._stage_can_shape_lengths(index, stage)
         return self
+
+    def _stage_can_shape_lengths(self, index: int, stage: StageSection) -> None:
+        penalty = None if isinstance(stage.algorithm, SftSection) else stage.algorithm.length_penalty
+        if penalty is not None and penalty.free_tokens >= self.rollout.max_completion_tokens:
+            raise problem(
+                f"stages.{index}.algorithm.length_penalty.free_tokens",
+                "must be smaller than rollout.max_completion_tokens = {limit}, or no answer is ever long",
+                limit=self.rollout.max_completion_tokens,
+            )
 
     def _stage_knows_its_sampling(self, index: int, stage: StageSection) -> None:
         if isinstance(stage.algorithm, SftSection) or stage.algorithm.importance_cap is not None:

@@ -22,6 +22,16 @@ class SftSection(Section):
     """Demonstrations in one optimizer step, 1 or more."""
 
 
+class LengthPenaltySection(Section):
+    """Right answers earn less the longer they are; wrong ones keep what they have, so a group without a right answer is
+    left as it is."""
+
+    strength: float = Field(gt=0, lt=1)
+    """What an answer of rollout.max_completion_tokens loses of its reward, above 0, under 1."""
+    free_tokens: int = Field(ge=0)
+    """Tokens that cost nothing, 0 or more, fewer than rollout.max_completion_tokens; beyond them it grows evenly."""
+
+
 class GrpoSection(Section):
     """Group relative policy optimisation. The defaults are GRPO as published; each option names one known variant."""
 
@@ -52,6 +62,8 @@ class GrpoSection(Section):
     """Spend no forward and backward pass on groups without a gradient (all or none solved)."""
     max_unscored_frac: float = Field(default=0.1, ge=0, le=1)
     """Stop where the verifier cannot judge more than this share of a step's completions, 0 to 1."""
+    length_penalty: LengthPenaltySection | None = None
+    """What long right answers lose; None = nothing. Dead groups are still told by their outcomes."""
 
 
 AlgorithmSection = Annotated[SftSection | GrpoSection, Field(discriminator="name")]

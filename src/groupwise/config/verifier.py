@@ -49,6 +49,9 @@ class ComposeVerifierSection(Section):
     """The parts, 1 or more; one or more of them with role = "outcome"."""
     partial_cap: float = Field(default=0.0, ge=0, lt=1)
     """The most that a wrong answer earns, 0 or more and under the outcome parts' share of the weights; 0 = nothing."""
+    normalize_parts: bool = False
+    """true = each part is compared inside its group before the weighted sum (GDPO); false = the sums are compared.
+    Needs partial_cap = 0, or one part could put a wrong answer above a right one."""
     unusable_gold: Literal["refuse", "drop"] = "refuse"
     """What happens to tasks whose gold does not earn 1: refuse = stop and list them, drop = go on without them."""
 
@@ -60,6 +63,8 @@ class ComposeVerifierSection(Section):
                 raise problem(f"parts.{index}.name", "is also the name of another part; give each its own")
         if all(part.role != "outcome" for part in self.parts):
             raise problem("parts", 'hold no part with role = "outcome", so nothing would decide what is right')
+        if self.normalize_parts and self.partial_cap > 0:
+            raise problem("normalize_parts", "needs partial_cap = 0; got {cap}", cap=self.partial_cap)
         return self
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.config import Recipe
-from groupwise.config.stage import OptimSection, SftSection, StageSection
+from groupwise.config.stage import GrpoSection, OptimSection, SftSection, StageSection
+from groupwise.config.verifier import ComposeVerifierSection
 from groupwise.curation import PromptLedger
 from groupwise.data import TaskSets, drop_long, load_tasks, render_demonstration, render_prompt
 from groupwise.errors import DataError, VerifierError
@@ -20,6 +21,7 @@ from groupwise.rollout.engine import Progress
 from groupwise.training import GrpoOptions, OptimOptions, grpo, sft
 from groupwise.training.algorithm import Algorithm
 from groupwise.training.batch import derive_seed
+from groupwise.training.group_rewards import LengthPenalty
 from groupwise.training.step import LogprobsFunction
 from groupwise.types import Prompt, Task
 from groupwise.verifiers import TaskVerifier
@@ -211,7 +213,7 @@ def build_algorithm(
         retire_after_visits=curation.retire_after_visits if curation.enabled else 0,
     )
     return grpo(
-        GrpoOptions(**section.model_dump(exclude={"name"})),
+        grpo_options(recipe, section, verifier),
         engine=policy.engine,
         verifier=verifier,
         tasks=train.tasks,
@@ -222,6 +224,23 @@ def build_algorithm(
         sampling=sampling(recipe),
         seed=seed,
         progress=progress,
+    )
+
+
+def grpo_options(recipe: Recipe, section: GrpoSection, verifier: Any) -> GrpoOptions:
+    """The algorithm's settings, and what they take from other sections: the length limit, a composition's weights."""
+    penalty = section.length_penalty
+    by_parts = isinstance(recipe.verifier, ComposeVerifierSection) and recipe.verifier.normalize_parts
+    return GrpoOptions(
+        **section.model_dump(exclude={"name", "length_penalty"}),
+        length_penalty=None
+        if penalty is None
+        else LengthPenalty(
+            strength=penalty.strength,
+            free_tokens=penalty.free_tokens,
+            max_tokens=recipe.rollout.max_completion_tokens,
+        ),
+        part_weights=verifier.weights if by_parts else None,
     )
 
 

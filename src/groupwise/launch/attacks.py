@@ -21,7 +21,7 @@ from groupwise.config.verifier_extraction import ExtractionVerifierSection
 from groupwise.config.verifier_function import FunctionVerifierSection
 from groupwise.config.verifier_math import MathVerifierSection
 from groupwise.config.verifier_tools import ToolsVerifierSection
-from groupwise.sandbox import QueryStatus, Row, SqliteSandbox
+from groupwise.sandbox import DuckdbSandbox, QuerySandbox, QueryStatus, Row, SqliteSandbox
 from groupwise.types import Task
 
 MAX_TRIES = 3
@@ -94,7 +94,8 @@ def _classification_plan(section: ClassificationVerifierSection) -> AttackPlan:
 
 
 def _sql_plan(section: SqlVerifierSection, folder: Path) -> AttackPlan:
-    sandbox = SqliteSandbox(num_workers=1, time_limit_s=section.time_limit_s, memory_limit_mb=section.memory_limit_mb)
+    make_sandbox = DuckdbSandbox if section.snapshots[0].lower().endswith(".duckdb") else SqliteSandbox
+    sandbox = make_sandbox(num_workers=1, time_limit_s=section.time_limit_s, memory_limit_mb=section.memory_limit_mb)
 
     def attack(task: Task, gold: str) -> list[Attack]:
         path = folder / section.snapshots[0].format(**task.columns)
@@ -106,7 +107,7 @@ def _sql_plan(section: SqlVerifierSection, folder: Path) -> AttackPlan:
     return AttackPlan(attack=attack, constants=("SELECT 1", "SELECT NULL WHERE 0"), close=sandbox.close)
 
 
-def _runner(sandbox: SqliteSandbox, path: Path) -> RunQuery:
+def _runner(sandbox: QuerySandbox, path: Path) -> RunQuery:
     def run(sql: str) -> tuple[Row, ...] | None:
         for _ in range(MAX_TRIES):  # a machine that was busy must not mean fewer attacks
             outcome = sandbox.run(path, sql, max_rows=MAX_ROWS)

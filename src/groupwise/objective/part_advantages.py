@@ -68,9 +68,9 @@ def length_shaped(
         r'_i = r_i * (1 - strength * min(1, max(0, (n_i - free_tokens) / (max_tokens - free_tokens))))    if solved
         r'_i = r_i                                                                                        otherwise
 
-    So a group without a right answer is not touched, and shortness alone is never worth anything. The ramp is clamped at
-    both ends: a length beyond max_tokens costs no more than max_tokens does. With strength below 1 every right answer
-    keeps a reward above 0; it stays above the wrong ones where those earn less than 1 - strength.
+    So a group without a right answer is not touched, and shortness alone is never worth anything. The ramp is clamped
+    at both ends: a length beyond max_tokens costs no more than max_tokens does. With strength below 1 every right
+    answer keeps a reward above 0; it stays above the wrong ones where those earn less than 1 - strength.
 
     Raises:
         ValueError: unless 0 <= free_tokens < max_tokens and 0 <= strength < 1.

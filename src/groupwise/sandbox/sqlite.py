@@ -38,7 +38,7 @@ class SqliteSandbox:
         form = scan_sql(sql)
         if len(form.first_words) != 1 or form.first_words[0] not in QUERY_WORDS:
             return QueryResult(status=QueryStatus.FORBIDDEN, message="one SELECT, WITH or VALUES statement is expected")
-        request = {"snapshot": str(snapshot), "sql": sql, "max_rows": max_rows, "max_bytes": max_bytes}
+        request = {"snapshot": str(snapshot.absolute()), "sql": sql, "max_rows": max_rows, "max_bytes": max_bytes}
         result = ask(self._pool, request, self.time_limit_s * time_factor)
         if form.names_clock and result.functions & DATE_FUNCTIONS:
             return QueryResult(status=QueryStatus.FORBIDDEN, message="not allowed: the clock")

@@ -16,7 +16,7 @@ neither forward nor backward. The denominators still count it, so that leaving i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
@@ -26,11 +26,12 @@ import torch
 from groupwise.curation import PromptLedger
 from groupwise.errors import VerifierError
 from groupwise.models.logprobs import ScoredSequence
-from groupwise.objective import clipped_policy_loss, group_advantages, kl_estimate, truncated_importance_weight
+from groupwise.objective import clipped_policy_loss, kl_estimate, truncated_importance_weight
 from groupwise.rollout import Engine, Sampling, collect_groups
 from groupwise.rollout.engine import Progress
 from groupwise.training.algorithm import Algorithm, Collected
 from groupwise.training.batch import Batch, derive_seed
+from groupwise.training.group_rewards import LengthPenalty, advantages_of
 from groupwise.training.numerics import min_kept_mass
 from groupwise.training.step import LossFunction, LossRows
 from groupwise.types import Group, Prompt, Rollout, Status, Stop, Task, Verifier
@@ -51,6 +52,9 @@ class GrpoOptions:
     importance_cap: float | None = None
     skip_dead_groups: bool = True
     max_unscored_frac: float = 0.1
+    length_penalty: LengthPenalty | None = None
+    part_weights: Mapping[str, float] | None = None
+    """Weights of a composed verdict's parts that are compared one by one (GDPO); None compares the reward."""
 
 
 def grpo(
@@ -88,7 +92,7 @@ def grpo(
         refuse_unscored(groups, options.max_unscored_frac)
         for group in groups:
             ledger.record(group.task.id, solved=group.num_solved, scored=group.num_scored, step=step)
-        advantages = advantages_of(groups, options)
+        advantages = step_advantages(groups, options)
         seconds = {"seconds_generate": rollouts.generate_s, "seconds_judge": rollouts.judge_s}
         aside = {f"set_aside_{reason}": float(count) for reason, count in ledger.set_aside().items()}
         return Collected(
@@ -109,19 +113,16 @@ def grpo(
     )
 
 
-def advantages_of(groups: Sequence[Group], options: GrpoOptions) -> tuple[tuple[float, ...], ...]:
-    """Group-relative advantages, one row a group. An unscored rollout gets 0 and does not move its siblings."""
-    verdicts = [(g, r.verdict) for g, group in enumerate(groups) for r in group.rollouts]
-    flat = group_advantages(
-        torch.tensor([0.0 if v.reward is None else v.reward for _, v in verdicts], dtype=torch.float64),
-        torch.tensor([g for g, _ in verdicts]),
-        scored=torch.tensor([v.reward is not None for _, v in verdicts]),
+def step_advantages(groups: Sequence[Group], options: GrpoOptions) -> tuple[tuple[float, ...], ...]:
+    """The advantages of a step's groups under these options; see group_rewards.advantages_of."""
+    return advantages_of(
+        groups,
         scale=options.scale,
         std=options.std,
         eps=options.eps,
+        length_penalty=options.length_penalty,
+        part_weights=options.part_weights,
     )
-    values = iter(flat.tolist())
-    return tuple(tuple(next(values) for _ in group.rollouts) for group in groups)
 
 
 def make_batch(

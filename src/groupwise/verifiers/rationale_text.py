@@ -49,6 +49,7 @@ _SAME_MARK = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u00ab": '"', "\u00bb": '"'}
 )
 MIN_STEM = 4
+MAX_STEM = 64  # letters; a word of 100,000 of them has as many beginnings
 
 
 def normalise(text: str) -> str:
@@ -90,8 +91,8 @@ def stem(word: str) -> str:
 
 
 def is_form_of(word: str, stems: Collection[str]) -> bool:
-    """True where the word is one of the stems, or begins with one of four letters or more."""
-    return word in stems or any(word[:size] in stems for size in range(MIN_STEM, len(word)))
+    """True where the word is one of the stems, or begins with one of MIN_STEM to MAX_STEM letters."""
+    return word in stems or any(word[:size] in stems for size in range(MIN_STEM, min(len(word), MAX_STEM + 1)))
 
 
 def content_words(tokens: Iterable[str]) -> list[str]:
