@@ -236,3 +236,25 @@ def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
 def test_reading_a_recipe_needs_no_torch() -> None:
     code = "import sys, groupwise.config as c; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_length_penalty_that_never_acts_is_refused() -> None:
+    penalty = 'name = "grpo"\nlength_penalty = { strength = 0.2, free_tokens = 100000 }'
+    text = complaint('name = "grpo"', penalty)
+    assert "length_penalty.free_tokens = 100000 must be smaller than rollout.max_completion_tokens = 128" in text
+
+
+def test_comparing_parts_one_by_one_allows_no_partial_credit() -> None:
+    start, end = RECIPE.index("[verifier]"), RECIPE.index("\n[", RECIPE.index("[verifier]") + 1)
+    compose = """[verifier]
+kind = "compose"
+normalize_parts = true
+partial_cap = 0.1
+[[verifier.parts]]
+name = "number"
+verifier = { kind = "math" }
+"""
+    recipe = RECIPE[:start] + compose + RECIPE[end:]
+    with pytest.raises(ConfigError, match="normalize_parts = true needs partial_cap = 0"):
+        parse_recipe(recipe)
+    assert parse_recipe(recipe.replace("partial_cap = 0.1\n", "")).verifier.kind == "compose"

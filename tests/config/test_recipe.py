@@ -8,7 +8,7 @@ from groupwise.config import Recipe
 from groupwise.config.problems import sections_in
 
 MAX_FIELDS_PER_SECTION = 12
-MAX_FIELDS = 105
+MAX_FIELDS = 115
 
 
 def every_section(section: type[BaseModel]) -> list[type[BaseModel]]:
