@@ -307,3 +307,13 @@ def test_public_golds_pass_and_neighbours_fail(shared, file, column):
         number = str(one.columns[column]).rpartition("####")[2].strip().replace(",", "")
         for wrong in (f"{number}7" if "." in number else f"{number}.7", f"-{number}1", f"1{number.lstrip('-')}"):
             assert verifier.judge(one, box(wrong)).reward == 0.0, (number, wrong)
+
+
+@pytest.mark.parametrize("several_answers", ["last", "refuse"])
+@pytest.mark.parametrize("long", ["9" * 5000, "1" + " " * 60_000 + "x", "1" * 2000 + ",2"])
+def test_an_earlier_answer_of_any_length_is_not_read(several_answers, long):
+    verifier = MathVerifier(several_answers=several_answers)  # Python refuses to read 5000 digits; scans of blanks grow
+    hedge = verifier.judge(task("3"), f"\\boxed{{{long}}} or \\boxed{{3}}")
+    assert (hedge.status, hedge.reason.split(":")[0]) == (Status.INVALID, "several_answers")
+    apart = verifier.judge(task("3"), f"\\boxed{{{long}}} is what I thought, but it is \\boxed{{3}}")
+    assert (apart.reward == 1.0) == (several_answers == "last")

@@ -39,7 +39,7 @@ class Declared:
     """
 
     answers: tuple[str, ...] = ()
-    """In order; the last one counts."""
+    """In order; the last one counts. Those before it are cut behind MAX_ANSWER_CHARS + 1 characters."""
     side_by_side: int = 0
     """How many of the last answers have no words between them, the last one included."""
     problem: str = ""
@@ -87,7 +87,8 @@ def declared_answers(completion_text: str, answer_in: AnswerIn) -> Declared:
         return Declared(problem="no_answer: the last declared answer is empty or not closed")
     if len(last) > MAX_ANSWER_CHARS:
         return Declared(problem=f"too_large: an answer of {len(last)} characters, at most {MAX_ANSWER_CHARS} are read")
-    return Declared(answers=answers, side_by_side=_side_by_side(text, found))
+    shortened = tuple(answer[: MAX_ANSWER_CHARS + 1] for answer in answers)  # one that long is not read, nor kept
+    return Declared(answers=shortened, side_by_side=_side_by_side(text, found))
 
 
 def _candidates(text: str, answer_in: AnswerIn) -> Iterator[_Found]:
