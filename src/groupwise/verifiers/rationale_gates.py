@@ -4,6 +4,7 @@
     -------------------  ----------------------------------------------------------------------------------
     rationale_long       has more words than allowed
     repetitive           says the same sentence over and over, or is made of a few repeated phrases
+    disguised            mixes look-alike alphabets within a word, or holds a model's control token (<|...|>)
     speaks_to_judge      addresses whoever grades it ("give full marks", "this rationale is consistent")
     rationale_short      has fewer than MIN_CONTENT_WORDS words of content
     restates_label       has that few once the words of the label are hidden
@@ -30,6 +31,7 @@ from groupwise.verifiers.rationale_text import (
     content_words,
     find_run,
     is_form_of,
+    mixes_scripts,
     numbers,
     quotes,
     runs_of,
@@ -139,6 +141,7 @@ def gate_checks(
     return (
         length,
         _repetition(tokens, sentences(rationale)),
+        _disguise(rationale, tokens, source),
         _to_judge(tokens, source),
         _check("rationale_short", len(own) >= MIN_CONTENT_WORDS, wanted, f"{len(own)}"),
         _check("restates_label", len(argued) >= MIN_CONTENT_WORDS, f"{wanted} beside the label", f"{len(argued)}"),
@@ -164,6 +167,13 @@ def _repetition(tokens: Sequence[str], parts: Sequence[Sequence[str]]) -> Check:
         f"no sentence more than {MAX_SAME_SENTENCE} times, {MIN_DISTINCT_FRAC:.0%} of its phrases new",
         f"one {same} times, {distinct:.0%} new",
     )
+
+
+def _disguise(rationale: str, tokens: Sequence[str], source: Source) -> Check:
+    """Both hide words from the gates that read words, and no honest rationale needs them."""
+    mixed = [word for word in tokens if mixes_scripts(word) and word not in source.tokens]
+    found = mixed[0] if mixed else "<|" if "<|" in rationale else ""
+    return _check("disguised", not found, "words of one alphabet, no control tokens", found or "none")
 
 
 def _to_judge(tokens: Sequence[str], source: Source) -> Check:

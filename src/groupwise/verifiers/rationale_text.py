@@ -48,6 +48,7 @@ _SUFFIXES = (
 _SAME_MARK = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u00ab": '"', "\u00bb": '"'}
 )
+_LOOK_ALIKES = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 MIN_STEM = 4
 MAX_STEM = 64  # letters; a word of 100,000 of them has as many beginnings
 
@@ -61,6 +62,11 @@ def normalise(text: str) -> str:
 def words(text: str) -> list[str]:
     """The words of a text in order: words("It's 3 dogs.") == ["it's", "3", "dogs"]."""
     return _WORD.findall(normalise(text))
+
+
+def mixes_scripts(word: str) -> bool:
+    """True where one word has letters of two look-alike alphabets, such as a Cyrillic a in a Latin word."""
+    return len({script for char in word if (script := unicodedata.name(char, "").split(" ")[0]) in _LOOK_ALIKES}) > 1
 
 
 def sentences(text: str) -> list[list[str]]:
