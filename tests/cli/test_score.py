@@ -11,8 +11,8 @@ import pytest
 
 from groupwise.config import load_recipe, load_scoring_recipe
 from groupwise.errors import ConfigError, DataError
-from groupwise.launch.score import score_file, verdict_line
-from groupwise.types import Status, Verdict
+from groupwise.launch.score import ScoreCounts, score_file, verdict_line
+from groupwise.types import Check, Status, Verdict
 from tiny_job import GOLD, write_job
 
 BARE = '[verifier]\nkind = "sql"\nsnapshots = ["one.sqlite", "two.sqlite"]\nnum_workers = 1\n'
@@ -188,3 +188,17 @@ def test_a_composition_that_cannot_be_is_refused(folder, old, new, words):
         return
     with pytest.raises(ConfigError, match=words):
         load_scoring_recipe(folder / "wrong.toml")
+
+
+def test_the_summary_names_a_collapse_and_the_judges_disagreement() -> None:
+    """30 verdicts that give "a" where a third is rightly "a"; a judge that supported once and contradicted once."""
+    counts = ScoreCounts()
+    for number in range(30):
+        right = "abc"[number % 3]
+        checks = [Check(name="wrong_label", passed=right == "a", expected=right, found="a")]
+        if number < 2:
+            checks.append(Check(name="judge", passed=number == 0, found=("supports: x", "contradicts: x")[number]))
+        counts.add(Verdict(status=Status.SCORED, reward=0.0, outcome=False, reason="planted", checks=tuple(checks)))
+    collapse, judged = counts.lines()[2:]
+    assert collapse == "label collapse: 'a' is 100% of the labels given and 33% of the right ones"
+    assert judged == "judge: asked 2 times, disagreed 50%, unclear 0, failed 0"

@@ -9,6 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from groupwise.config.verifier_function import FunctionVerifierSection
 from groupwise.errors import VerifierError
@@ -284,3 +286,23 @@ def test_the_section_fits_the_verifier(folder):
     verifier.close()
     with pytest.raises(ValueError, match="reward_min"):
         FunctionVerifierSection(kind="function", path="m:f", reward_min=2.0)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.one_of(st.none(), st.floats(), st.integers(-3, 3), st.booleans()), min_size=1, max_size=4))
+def test_whatever_a_function_returns_the_contract_holds_and_more_never_earns_less(values):
+    """Finite numbers are clamped to 0..1 and keep their order; all else is the verifier's fault, never a reward."""
+    verdicts = []
+    for value in values:
+        verifier = FunctionVerifier(lambda completions, value=value, **kwargs: [value])
+        verdicts.append(verifier.judge(Task(id="t", prompt="p", columns={}), "text"))
+        verifier.close()
+    for value, verdict in zip(values, verdicts, strict=True):
+        usable = isinstance(value, (int, float)) and np.isfinite(value)
+        if not usable:
+            assert (verdict.status, verdict.reward) == (Status.UNSCORED, None)
+        elif verdict.status is Status.SCORED:
+            assert verdict.reward == min(max(float(value), 0.0), 1.0)
+            assert verdict.outcome == (value >= 1.0)
+    scored = sorted((float(v), d.reward) for v, d in zip(values, verdicts, strict=True) if d.status is Status.SCORED)
+    assert [reward for _, reward in scored] == sorted(reward for _, reward in scored)

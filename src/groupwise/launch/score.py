@@ -21,6 +21,7 @@ from groupwise.data import load_tasks
 from groupwise.errors import DataError
 from groupwise.launch.verifiers import build_verifier
 from groupwise.types import Task, Verdict, Verifier
+from groupwise.verifiers.classification_monitor import judge_report, label_collapse
 from groupwise.verifiers.judging import judge_pairs
 
 MAX_SHOWN_PROBLEMS = 5
@@ -36,6 +37,10 @@ class ScoreCounts:
     statuses: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     """By the first word of the reason."""
+    labels: list[tuple[str, str]] = field(default_factory=list)
+    """(given, right) of every verdict on a label."""
+    judged: list[Verdict] = field(default_factory=list)
+    """Verdicts that asked a language model, or tried to."""
 
     def add(self, verdict: Verdict) -> None:
         """Counts one more."""
@@ -43,12 +48,28 @@ class ScoreCounts:
         self.num_solved += verdict.outcome is True
         self.statuses[verdict.status.value] += 1
         self.reasons[reason_word(verdict)] += 1
+        self.labels += [(check.found, check.expected) for check in verdict.checks if check.name == "wrong_label"]
+        if reason_word(verdict) == "judge_failed" or any(check.name == "judge" for check in verdict.checks):
+            self.judged.append(verdict)
 
     def lines(self) -> list[str]:
         """The summary for a reader."""
         statuses = ", ".join(f"{name} {count}" for name, count in sorted(self.statuses.items()))
         reasons = ", ".join(f"{name} {count}" for name, count in self.reasons.most_common(8))
-        return [f"{self.num_completions} completions, {self.num_solved} solved ({statuses})", f"reasons: {reasons}"]
+        shown = [f"{self.num_completions} completions, {self.num_solved} solved ({statuses})", f"reasons: {reasons}"]
+        collapse = label_collapse([given for given, _ in self.labels], [right for _, right in self.labels])
+        if collapse.collapsed:
+            shown.append(
+                f"label collapse: {collapse.label!r} is {collapse.given_frac:.0%} of the labels given and "
+                f"{collapse.gold_frac:.0%} of the right ones"
+            )
+        if self.judged:
+            report = judge_report(self.judged)
+            shown.append(
+                f"judge: asked {report.num_asked} times, disagreed {report.disagreement_frac:.0%}, "
+                f"unclear {report.num_unclear}, failed {report.num_failed}"
+            )
+        return shown
 
 
 def score_file(recipe: ScoringRecipe, completions: TextIO, name: str) -> Iterator[tuple[str, Verdict]]:
@@ -193,7 +214,10 @@ def _task(row: Mapping[str, Any], known: Mapping[str, Task], recipe: ScoringReci
         return "has no columns, and the recipe has no [data] to find the task in; give columns, or add [data]."
     if task_id not in known:
         example = next(iter(known))
-        return f"no task of the recipe has the id {task_id!r} ({len(known)} have others, such as {example!r})."
+        advice = ""
+        if recipe.data.columns.id is None:
+            advice = "\n  Ids were made up; if the data has a column of them, name it:  [data.columns] id = ..."
+        return f"no task of the recipe has the id {task_id!r} ({len(known)} have others, such as {example!r}).{advice}"
     return known[task_id]
 
 
