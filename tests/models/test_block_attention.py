@@ -91,7 +91,7 @@ def test_pairs_grow_with_what_is_visible_not_with_the_square() -> None:
     assert pairs == by_hand < 0.6 * 599 * 599
 
 
-def test_bfloat16_keeps_its_dtype_and_its_softmax_in_float32() -> None:
+def test_bfloat16_keeps_its_dtype_and_stays_near_the_exact_result() -> None:
     tree = TokenTree.build(SEQUENCES)
     tensors = inputs(tree, torch.bfloat16)
     found = block_attention(*tensors, query_blocks(tree, device=CPU, size=8), 0.3)
@@ -101,7 +101,7 @@ def test_bfloat16_keeps_its_dtype_and_its_softmax_in_float32() -> None:
     torch.testing.assert_close(found.double(), expected, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("size", [3, 1000])
+@pytest.mark.parametrize("size", [1, 4, 1000])  # node 4 parts from its sibling, so that its keys have a gap
 def test_keys_that_are_stored_already_are_seen_by_every_node(size: int) -> None:
     """A tree behind 7 stored keys gives what the whole tree gives for its nodes."""
     prefix = list(range(300, 307))

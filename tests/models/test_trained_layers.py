@@ -119,4 +119,4 @@ def test_fewer_activations_are_kept_than_by_the_modules(tiny_model: Any) -> None
             forward(model, tree.token_ids, tree.depth, TreePlan(tree, device=model.device))
         weights = sum(p.numel() * p.element_size() for p in model.parameters())
         kept.append(sum(sizes.values()) - weights)
-    assert kept[0] < 0.6 * kept[1]
+    assert kept[0] < 0.5 * kept[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,6 +28,11 @@ def rollout(reward: float | None, num_tokens: int = 1, **parts: float) -> Rollou
     return Rollout(completion=completion, verdict=verdict)
 
 
+def wrong(reward: float, num_tokens: int) -> Rollout:
+    judged = rollout(reward, num_tokens)
+    return replace(judged, verdict=replace(judged.verdict, outcome=False))
+
+
 def group(*rollouts: Rollout) -> Group:
     return Group(task=Task(id="t", prompt=""), prompt=Prompt(task_id="t", token_ids=(1,)), rollouts=rollouts)
 
@@ -40,6 +46,12 @@ def test_a_long_right_answer_is_worth_less_than_a_short_one_and_more_than_a_wron
 def test_a_group_without_a_right_answer_is_left_as_it_is() -> None:
     wrong = group(rollout(0.0, 1), rollout(0.0, 6))
     assert advantages_of([wrong], length_penalty=PENALTY) == ((0.0, 0.0),)
+
+
+def test_a_wrong_answer_with_partial_credit_loses_nothing_by_its_length() -> None:
+    short, long = group(rollout(0.0, 1), wrong(0.4, 2)), group(rollout(0.0, 1), wrong(0.4, 6))
+    results = [advantages_of([g], scale="none", length_penalty=PENALTY) for g in (short, long)]
+    assert results[0] == results[1] == ((-0.2, 0.2),)
 
 
 def test_parts_are_compared_one_by_one() -> None:

@@ -47,7 +47,6 @@ _AND = re.compile(r",? *(?:\\text\{ *(?:and|or) *\}|\b(?:and|or)\b) *")
 _DEGREES = re.compile(r" *\^ *(?:\\circ|\{ *\\circ *\}) *$")
 _TRAILING_UNIT = re.compile(r"(?<=[\d}.)%]) *([A-Za-z]{1,12})(?: (?:of )?[a-z]{1,12})?(?:\^\{?[23]\}?)?$")
 _PAIRS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("__", "__"), ("`", "`"), ('"', '"'))
-_DOLLAR_NUMBER = re.compile(r"\$? *\\?\$ *(?=[+-]?[\d.])")
 
 
 def clean(text: str) -> tuple[str, str]:
