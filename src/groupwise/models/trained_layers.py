@@ -9,7 +9,8 @@ its backward pass written out:
     rotate        rotary position embedding     keeps nothing but its angles
 
 The weights stay where they are, parameters of a transformers model. That model's own modules are the oracle, and the
-fallback for everything that `has_fused_layers` does not recognise: another architecture, adapters, half precision, a GPU.
+fallback for everything that `has_fused_layers` does not recognise: another architecture, adapters, half precision,
+a GPU.
 """
 
 from __future__ import annotations
