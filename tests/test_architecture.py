@@ -29,6 +29,7 @@ TORCH_FREE = (
     "planning",
     "bundled",
     "runs",
+    "pages",
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

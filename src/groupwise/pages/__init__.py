@@ -1,0 +1,25 @@
+"""One self-contained HTML file from text, tables and charts. It opens without a network, on a phone and in print.
+
+Read `page` (what a page is made of), `charts` (the kinds of chart), then `html` and `drawing` (how they are shown).
+"""
+
+from groupwise.pages.charts import Chart, bar_chart, histogram, line_chart, points_with_intervals
+from groupwise.pages.formatting import format_number
+from groupwise.pages.html import render_page
+from groupwise.pages.page import Cell, Fact, Listing, Page, Section, Table
+
+__all__ = [
+    "Cell",
+    "Chart",
+    "Fact",
+    "Listing",
+    "Page",
+    "Section",
+    "Table",
+    "bar_chart",
+    "format_number",
+    "histogram",
+    "line_chart",
+    "points_with_intervals",
+    "render_page",
+]
