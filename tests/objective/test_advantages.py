@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from groupwise.objective import group_advantages, leave_one_out
+from groupwise.objective import group_advantages, leave_one_out, max_rl_advantages
 
 ONE_GROUP = torch.zeros(4, dtype=torch.long)
 
@@ -45,6 +45,31 @@ def test_leave_one_out_by_hand():
     assert_close(leave_one_out(f64(1, 0, 0, 0), ONE_GROUP), f64(1, -1 / 3, -1 / 3, -1 / 3))
 
 
+def test_centred_batch_std_by_hand():
+    # centred rewards: .75 -.25 x3 and .25 x3 -.75: squares 2 * 3/4 over 8 -> population .433013, over 7 -> .46291
+    rewards, group_ids = f64(1, 0, 0, 0, 1, 1, 1, 0), torch.tensor([5] * 4 + [3] * 4)
+    centred = f64(0.75, -0.25, -0.25, -0.25, 0.25, 0.25, 0.25, -0.75)
+    found = group_advantages(rewards, group_ids, scale="centered_batch_std", eps=0)
+    assert_close(found, centred / (1.5 / 8) ** 0.5)
+    sample = group_advantages(rewards, group_ids, scale="centered_batch_std", std="sample", eps=0)
+    assert_close(sample, centred / (1.5 / 7) ** 0.5)
+
+
+def test_max_rl_by_hand():
+    # mean 1/4: (1 - 1/4) / (1/4) = 3, -1; mean 3/4: 1/3, -1; mean 0 and mean 1: nothing
+    assert_close(max_rl_advantages(f64(1, 0, 0, 0), ONE_GROUP), f64(3, -1, -1, -1))
+    assert_close(max_rl_advantages(f64(1, 1, 1, 0), ONE_GROUP), f64(1 / 3, 1 / 3, 1 / 3, -1))
+    for value in (0, 1):
+        assert max_rl_advantages(f64(*[value] * 4), ONE_GROUP).tolist() == [0] * 4
+
+
+def test_max_rl_refuses_rewards_that_would_turn_the_sign():
+    with pytest.raises(ValueError, match=r"lowest reward is -1\.0"):
+        max_rl_advantages(f64(1, -1, -1, -1), ONE_GROUP)
+    found = max_rl_advantages(f64(1, -1, 0, 0), ONE_GROUP, scored=torch.tensor([1, 0, 1, 1]))
+    assert_close(found, f64(2, 0, -1, -1))
+
+
 def test_groups_are_formed_by_id_not_by_position():
     group_ids = torch.tensor([9, -4, 9, -4, 9], dtype=torch.int32)
     rewards = f64(1, 5, 0, 3, 0)
@@ -63,7 +88,7 @@ def test_equal_rewards_give_exactly_zero(value, size, dtype, std):
     rewards, group_ids = torch.full((size,), value, dtype=dtype), torch.zeros(size, dtype=torch.long)
     other = torch.tensor([0.0, 1.0], dtype=dtype)  # a live group beside it, so that batch_std is not trivial
     both, ids = torch.cat([rewards, other]), torch.cat([group_ids, torch.ones(2, dtype=torch.long)])
-    for scale in ("std", "none", "batch_std"):
+    for scale in ("std", "none", "batch_std", "centered_batch_std"):
         advantages = group_advantages(both, ids, scale=scale, std=std, eps=0)
         assert torch.count_nonzero(advantages[:size]) == 0
         assert advantages[size] < 0 < advantages[size + 1]
@@ -83,7 +108,9 @@ def batches(draw):
 ESTIMATORS = [
     group_advantages,
     leave_one_out,
+    max_rl_advantages,
     lambda *args, **kwargs: group_advantages(*args, scale="none", **kwargs),
+    lambda *args, **kwargs: group_advantages(*args, scale="centered_batch_std", **kwargs),
     lambda *args, **kwargs: group_advantages(*args, scale="batch_std", std="sample", **kwargs),
 ]
 
@@ -151,6 +178,7 @@ def test_dtypes(given_dtype, expected):
     rewards = torch.tensor([1, 0, 0, 1], dtype=given_dtype)
     assert group_advantages(rewards, ONE_GROUP).dtype == expected
     assert leave_one_out(rewards, ONE_GROUP).dtype == expected
+    assert max_rl_advantages(rewards, ONE_GROUP).dtype == expected
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])

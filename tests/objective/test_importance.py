@@ -7,6 +7,7 @@ from torch.testing import assert_close
 from groupwise.objective import importance_ratio
 
 ALL = torch.ones(1, 4, dtype=torch.bool)
+LEVELS = ["token", "sequence", "sequence_token", "product"]
 
 
 def test_ratios_by_hand():
@@ -16,6 +17,9 @@ def test_ratios_by_hand():
     # mean (.01 - .02 + .03 + .0004) / 4 = .0051; exp(.0051) = 1.00511303
     sequence = importance_ratio(old + log_ratios, old, ALL, level="sequence")
     assert_close(sequence, torch.full((1, 4), 1.00511303, dtype=torch.float64), atol=1e-8, rtol=0)
+    # sum .0204; exp(.0204) = 1.0206095
+    product = importance_ratio(old + log_ratios, old, ALL, level="product")
+    assert_close(product, torch.full((1, 4), 1.0206095, dtype=torch.float64), atol=1e-7, rtol=0)
 
 
 def test_the_sequence_mean_runs_over_trained_tokens_only():
@@ -28,7 +32,7 @@ def test_the_sequence_mean_runs_over_trained_tokens_only():
 @settings(deadline=None)
 @given(
     logprobs=st.lists(st.floats(-1e4, 0, width=32), min_size=1, max_size=8),
-    level=st.sampled_from(["token", "sequence"]),
+    level=st.sampled_from(["token", "sequence", "sequence_token"]),
     detached=st.booleans(),
 )
 def test_the_first_ratio_is_exactly_one_and_still_has_a_gradient(logprobs, level, detached):
@@ -39,7 +43,7 @@ def test_the_first_ratio_is_exactly_one_and_still_has_a_gradient(logprobs, level
     assert_close(policy.grad, torch.ones_like(policy))  # sequence: n cells, each with weight 1/n for every token
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("level", ["token", "sequence", "product"])
 def test_gradient_matches_finite_differences(level):
     policy = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
     old = torch.randn(2, 4, dtype=torch.float64)
@@ -47,7 +51,7 @@ def test_gradient_matches_finite_differences(level):
     assert torch.autograd.gradcheck(lambda x: importance_ratio(x, old, mask, level=level), policy)
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("rubbish", [torch.nan, torch.inf, -torch.inf, 3e38])
 def test_masked_cells_are_one_and_pass_no_gradient(level, rubbish):
     policy = torch.tensor([[-1.0, rubbish, -2.0], [rubbish, rubbish, rubbish]], requires_grad=True)
@@ -59,7 +63,7 @@ def test_masked_cells_are_one_and_pass_no_gradient(level, rubbish):
     assert policy.grad.tolist() == [[1, 0, 0], [0, 0, 0]]
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_a_broken_ratio_stays_finite(level):
     policy = torch.tensor([[0.0, -torch.inf]], requires_grad=True)
     old = torch.tensor([[-1000.0, -1.0]])
@@ -73,10 +77,35 @@ def test_a_broken_ratio_stays_finite(level):
 
 
 def test_no_tokens():
-    for level in ("token", "sequence"):
+    for level in LEVELS:
         assert importance_ratio(torch.zeros(2, 0), torch.zeros(2, 0), torch.zeros(2, 0), level=level).shape == (2, 0)
 
 
 def test_an_unknown_level_is_refused():
     with pytest.raises(ValueError, match="token, sequence"):
         importance_ratio(torch.zeros(1, 4), torch.zeros(1, 4), ALL, level="group")
+
+
+def test_gradients_of_the_levels_by_hand():
+    # one row, ratios of the first of two trained tokens; d/d policy of the first cell only
+    expected = {"token": [2.0, 0.0], "sequence": [1.0, 1.0], "sequence_token": [2.0, 0.0], "product": [4.0, 4.0]}
+    for level, gradient in expected.items():
+        policy = torch.tensor([[2.0, 2.0, 9.0]], dtype=torch.float64).log().requires_grad_()
+        ratio = importance_ratio(policy, torch.zeros_like(policy), torch.tensor([[1, 1, 0]]), level=level)
+        assert_close(ratio[0, 0], torch.tensor(4.0 if level == "product" else 2.0, dtype=torch.float64))
+        ratio[0, 0].backward()
+        assert_close(policy.grad, torch.tensor([[*gradient, 0.0]], dtype=torch.float64))
+
+
+@settings(deadline=None)
+@given(logprobs=st.lists(st.floats(-30, 0), min_size=4, max_size=4), at=st.integers(0, 3))
+def test_with_one_trained_token_all_levels_are_one(logprobs, at):
+    policy, old = torch.tensor([logprobs], dtype=torch.float64), torch.full((1, 4), -3.0, dtype=torch.float64)
+    mask = torch.arange(4).unsqueeze(0) == at
+    found = []
+    for level in LEVELS:
+        leaf = policy.clone().requires_grad_()
+        ratio = importance_ratio(leaf, old, mask, level=level)
+        ratio.sum().backward()
+        found.append((ratio.detach(), leaf.grad))
+    assert_close(found, found[:1] * 4)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from groupwise.objective import aggregate, kl_estimate
+from groupwise.objective import adapted_kl_coef, aggregate, kl_estimate, weighted_kl_estimate
 
 ESTIMATORS = ("k1", "k2", "k3")
 
@@ -143,3 +143,103 @@ def test_a_trained_nan_is_not_hidden(estimator):
 def test_an_unknown_estimator_is_refused():
     with pytest.raises(ValueError, match="k1, k2, k3"):
         kl_estimate(torch.zeros(1), torch.zeros(1), estimator="abs")
+
+
+def test_weighted_values_and_gradients_by_hand():
+    # ratio 2, d = 1: k1 1, k2 1/2, k3 1/e; gradients ratio (d + 1), ratio (d^2/2 + d), ratio d
+    expected = {"k1": (2.0, 4.0), "k2": (1.0, 3.0), "k3": (2 / e, 2.0)}
+    for estimator, (value, gradient) in expected.items():
+        policy = torch.tensor([[-1.0, torch.nan]], dtype=torch.float64, requires_grad=True)
+        old = policy.detach() - torch.tensor(2.0, dtype=torch.float64).log()
+        losses = weighted_kl_estimate(policy, old, policy - 1, torch.tensor([[1, 0]]), estimator=estimator)
+        assert_close(losses, torch.tensor([[value, 0.0]], dtype=torch.float64))
+        losses.sum().backward()
+        assert_close(policy.grad, torch.tensor([[gradient, 0.0]], dtype=torch.float64))
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**31))
+def test_weighted_by_exact_enumeration_value_and_gradient_are_right_whoever_sampled(seed):
+    generator = torch.Generator().manual_seed(seed)
+    logits, old, ref = torch.randn(3, 3, dtype=torch.float64, generator=generator)
+    old_logprobs, ref_logprobs = old.log_softmax(0), ref.log_softmax(0)
+    expected = numerical_gradient(lambda x: kl(x.softmax(0), ref_logprobs.exp()), logits)
+    for estimator in ESTIMATORS:
+        leaf = logits.clone().requires_grad_()
+        rows = [x.unsqueeze(1) for x in (leaf.log_softmax(0), old_logprobs, ref_logprobs)]
+        losses = weighted_kl_estimate(*rows, torch.ones(3, 1), estimator=estimator).squeeze(1)
+        mean = (old_logprobs.exp() * losses).sum()
+        (gradient,) = torch.autograd.grad(mean, leaf)
+        if estimator == "k2":
+
+            def biased(x):
+                return (x.softmax(0) * (x.log_softmax(0) - ref_logprobs).square() / 2).sum()
+
+            assert_close(mean.detach(), biased(logits))
+            assert_close(gradient, numerical_gradient(biased, logits), atol=1e-6, rtol=0)
+        else:
+            assert_close(mean.detach(), kl(logits.softmax(0), ref_logprobs.exp()))
+            assert_close(gradient, expected, atol=1e-6, rtol=0)
+
+
+def test_unweighted_gradients_are_wrong_off_policy():
+    logits, old, ref = torch.tensor([[0.3, -1.1, 0.8], [1.0, 0.0, -1.0], [-0.5, 0.9, 0.1]], dtype=torch.float64)
+    ref_logprobs = ref.log_softmax(0)
+    expected = numerical_gradient(lambda x: kl(x.softmax(0), ref_logprobs.exp()), logits)
+    for estimator in ("k2", "k3"):
+        leaf = logits.clone().requires_grad_()
+        loss = (old.softmax(0) * kl_estimate(leaf.log_softmax(0), ref_logprobs, estimator=estimator)).sum()
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        assert (gradient - expected).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_weighted_gradient_matches_finite_differences(estimator):
+    generator = torch.Generator().manual_seed(1)
+    policy, old, ref = torch.randn(3, 2, 3, dtype=torch.float64, generator=generator)
+    mask = torch.tensor([[True, False, True], [True, True, False]])
+    policy.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: weighted_kl_estimate(x, old, ref, mask, estimator=estimator), policy)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("rubbish", [torch.nan, torch.inf, -torch.inf, 3e38])
+def test_weighted_masked_cells_are_exactly_zero(estimator, rubbish):
+    policy = torch.tensor([[-1.0, rubbish, -2.0], [rubbish] * 3], requires_grad=True)
+    old = torch.tensor([[-1.0, rubbish, -1.0], [0.0, rubbish, -rubbish]])
+    ref = torch.tensor([[-2.0, -3.0, rubbish], [rubbish] * 3])
+    mask = torch.tensor([[True, False, False], [False] * 3])
+    losses = weighted_kl_estimate(policy, old, ref, mask, estimator=estimator)
+    assert (losses[~mask] == 0).all()
+    losses.sum().backward()
+    assert policy.grad[0, 0] != 0
+    assert (policy.grad[~mask] == 0).all()
+    assert weighted_kl_estimate(*torch.zeros(3, 2, 0), torch.zeros(2, 0)).shape == (2, 0)
+
+
+def test_the_controller_by_hand():
+    # 9 / 6 - 1 = .5, cut to .2; .2 * 256 / 10000 = .00512
+    options = {"target": 6.0, "horizon": 10000.0, "num_samples": 256}
+    assert adapted_kl_coef(0.15, 9.0, **options) == pytest.approx(0.15 * 1.00512)
+    assert adapted_kl_coef(0.15, 6.0, **options) == 0.15
+    assert adapted_kl_coef(0.15, 5.7, **options) == pytest.approx(0.15 * (1 - 0.05 * 0.0256))
+    assert adapted_kl_coef(0.15, -3.0, **options) == pytest.approx(0.15 * (1 - 0.2 * 0.0256))
+    assert adapted_kl_coef(0.15, 0.0, target=6.0, horizon=1.0, num_samples=256) == 0
+
+
+@settings(deadline=None)
+@given(coef=st.floats(0, 10), observed=st.floats(-5, 50), n=st.integers(1, 5000))
+def test_the_controller_moves_toward_the_target(coef, observed, n):
+    found = adapted_kl_coef(coef, observed, target=6.0, horizon=10000.0, num_samples=n)
+    assert found >= 0
+    assert (found >= coef) if observed >= 6 else (found <= coef)
+
+
+@pytest.mark.parametrize("options", [{"target": 0.0}, {"horizon": -1.0}, {"kl_coef": -0.1}])
+def test_the_controller_refuses_what_cannot_be(options):
+    with pytest.raises(ValueError, match="must be positive"):
+        adapted_kl_coef(
+            **{"kl_coef": 0.1, "observed_kl": 1.0, "target": 6.0, "horizon": 1e4, "num_samples": 8, **options}
+        )
+    with pytest.raises(ValueError, match="not finite"):
+        adapted_kl_coef(0.1, float("nan"), target=6.0, horizon=1e4, num_samples=8)

@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from groupwise.objective import logprob_gap, summarise_gap, truncated_importance_weight
+from groupwise.objective import (
+    effective_share,
+    logprob_gap,
+    masked_importance_weight,
+    summarise_gap,
+    truncated_importance_weight,
+)
 
 ALL = torch.ones(1, 3, dtype=torch.bool)
 
@@ -94,3 +100,91 @@ def test_no_tokens():
 def test_a_cap_under_one_is_refused():
     with pytest.raises(ValueError, match=r"cap = 0\.5 must be 1 or more"):
         truncated_importance_weight(torch.zeros(1, 3), torch.zeros(1, 3), ALL, cap=0.5)
+
+
+def test_weights_of_whole_completions_by_hand():
+    # log-ratios .5, .5 and a masked one: product e, geometric mean exp(.5) = 1.64872
+    policy, sampler = torch.tensor([[-0.5, -0.5, torch.nan]]), torch.tensor([[-1.0, -1.0, 0.0]])
+    mask = torch.tensor([[1, 1, 0]])
+    product = truncated_importance_weight(policy, sampler, mask, cap=5.0, level="product")
+    assert_close(product, torch.tensor([[math.e, math.e, 1.0]]))
+    assert_close(truncated_importance_weight(policy, sampler, mask, level="product"), torch.tensor([[2.0, 2.0, 1.0]]))
+    mean = truncated_importance_weight(policy, sampler, mask, level="sequence")
+    assert_close(mean, torch.tensor([[1.64872, 1.64872, 1.0]]))
+
+
+def test_masked_weights_by_hand():
+    policy, sampler = torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[-1.0, -0.5, -3.0]])
+    # 1 stays; exp(-.5) = .60653 stays; exp(2) = 7.389 is over 5; with floor .7 the second goes too
+    assert_close(masked_importance_weight(policy, sampler, ALL), torch.tensor([[1.0, 0.60653, 0.0]]))
+    assert_close(masked_importance_weight(policy, sampler, ALL, floor=0.7), torch.tensor([[1.0, 0.0, 0.0]]))
+    # whole completion: product exp(1.5) = 4.48169, geometric mean exp(.5) = 1.64872
+    assert_close(masked_importance_weight(policy, sampler, ALL, level="product"), torch.full((1, 3), 4.48169))
+    assert (masked_importance_weight(policy, sampler, ALL, cap=4.0, level="product") == 0).all()
+    assert_close(masked_importance_weight(policy, sampler, ALL, cap=2.0, level="sequence"), torch.full((1, 3), 1.64872))
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**31), level=st.sampled_from(["token", "product", "sequence"]))
+def test_a_masked_weight_is_the_plain_ratio_or_nothing(seed, level):
+    generator = torch.Generator().manual_seed(seed)
+    policy, sampler = torch.randn(2, 3, 4, generator=generator)
+    mask = torch.rand(3, 4, generator=generator) < 0.7
+    found = masked_importance_weight(policy, sampler, mask, level=level)
+    plain = truncated_importance_weight(policy, sampler, mask, cap=1e9, level=level)
+    inside = (plain >= 0.5) & (plain <= 5)
+    assert_close(found, torch.where(inside, plain, 0.0))
+    assert (found[~mask] == 1).all()
+    assert not found.requires_grad
+
+
+def test_which_weight_is_biased_by_exact_enumeration():
+    """Two tokens of a 2-word vocabulary. E under the sampler of weight x f against E under the policy of f."""
+    policy = torch.tensor([[0.3, -0.4], [0.9, 0.1], [-0.2, 0.5]], dtype=torch.float64).log_softmax(1)
+    sampler = torch.tensor([[0.1, 0.2], [-0.3, 0.4], [0.6, 0.0]], dtype=torch.float64).log_softmax(1)
+    rows = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    cells = torch.stack([torch.zeros(4, dtype=torch.long), rows[:, 0] + 1], dim=1)
+    mask = torch.ones(4, 2)
+    policy, sampler = policy[cells, rows], sampler[cells, rows]
+    f = torch.tensor([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64)
+    target = (policy.sum(1).exp() * f.sum(1)).sum()
+
+    def mean(weight):
+        return (sampler.sum(1).exp() * (weight * f).sum(1)).sum()
+
+    assert_close(mean(truncated_importance_weight(policy, sampler, mask, cap=9.0, level="product")), target)
+    for biased in (
+        truncated_importance_weight(policy, sampler, mask, cap=9.0),
+        truncated_importance_weight(policy, sampler, mask, cap=9.0, level="sequence"),
+        truncated_importance_weight(policy, sampler, mask, cap=1.0, level="product"),
+        masked_importance_weight(policy, sampler, mask, floor=0.9, cap=1.1, level="product"),
+    ):
+        assert (mean(biased) - target).abs() > 0.01
+    # The last token alone is unbiased token by token, given the prefix.
+    first = torch.tensor([[1.0, 0.0]] * 4)
+    single = truncated_importance_weight(policy, sampler, first, cap=9.0)[:, :1]
+    assert_close((sampler[[0, 2], 0].exp() * single[[0, 2], 0]).sum(), policy[[0, 2], 0].exp().sum())
+
+
+@pytest.mark.parametrize("level", ["token", "product", "sequence"])
+@pytest.mark.parametrize("rubbish", [torch.nan, torch.inf, -torch.inf, 3e38])
+def test_masked_cells_weigh_one_in_every_form(level, rubbish):
+    policy, sampler = torch.tensor([[-1.0, rubbish], [rubbish, rubbish]]), torch.tensor([[-1.0, -2.0], [rubbish, 0.0]])
+    mask = torch.tensor([[True, False], [False, False]])
+    for function in (truncated_importance_weight, masked_importance_weight):
+        assert (function(policy, sampler, mask, level=level) == 1).all()
+
+
+@pytest.mark.parametrize("options", [{"floor": -0.1}, {"floor": 1.5}, {"cap": 0.9}, {"cap": torch.nan}])
+def test_a_range_without_one_is_refused(options):
+    with pytest.raises(ValueError, match="must hold 1 between them"):
+        masked_importance_weight(torch.zeros(1, 3), torch.zeros(1, 3), ALL, **options)
+
+
+def test_effective_share_by_hand():
+    # (3 + 1)^2 / (2 (9 + 1)) = 0.8; equal weights 1; one of four 1/4; none and all 0
+    assert_close(effective_share(torch.tensor([3.0, 1.0, torch.nan]), torch.tensor([1, 1, 0])), torch.tensor(0.8))
+    assert effective_share(torch.full((5,), 0.3), torch.ones(5)) == 1
+    assert effective_share(torch.tensor([2.0, 0.0, 0.0, 0.0]), torch.ones(4)) == 0.25
+    assert effective_share(torch.ones(3), torch.zeros(3)) == 1
+    assert effective_share(torch.zeros(3), torch.ones(3)) == 0

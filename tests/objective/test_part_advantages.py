@@ -1,14 +1,13 @@
-"""Rewards of several parts: GDPO by hand, what it must not mix, and length that only right answers pay for."""
+"""Rewards of several parts: GDPO by hand, and what it must not mix."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from groupwise.objective import gdpo_advantages, group_advantages, length_shaped
+from groupwise.objective import gdpo_advantages, group_advantages
 
 PARTS = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 WEIGHTS = torch.tensor([1.0, 0.5], dtype=torch.float64)
@@ -64,28 +63,3 @@ def test_where_wrong_answers_earn_nothing_no_right_one_is_below_them(shapes, sol
     found = gdpo_advantages(parts, torch.tensor([1.0, weight]), ids)
     if right.any() and not right.all():
         assert found[right].min() > found[~right].max()
-
-
-def test_length_by_hand_and_clamped():
-    # right answers, free up to 0, the ramp ends at 1000, strength 1/2
-    tokens = torch.tensor([0, 500, 1000, 2000, 2000])
-    solved = torch.tensor([True, True, True, True, False])
-    rewards = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0])
-    found = length_shaped(rewards, solved, tokens, free_tokens=0, max_tokens=1000, strength=0.5)
-    assert found.tolist() == [1.0, 0.75, 0.5, 0.5, 0.0]
-
-
-def test_a_group_without_a_right_answer_is_not_touched():
-    rewards = torch.tensor([0.2, 0.2])
-    tokens = torch.tensor([1, 900])
-    found = length_shaped(rewards, torch.tensor([False, False]), tokens, free_tokens=10, max_tokens=100, strength=0.9)
-    assert torch.equal(found, rewards)
-
-
-@pytest.mark.parametrize(("free", "longest", "strength"), [(-1, 10, 0.5), (10, 10, 0.5), (0, 10, 1.0), (0, 10, -0.1)])
-def test_a_ramp_that_cannot_be_is_refused(free, longest, strength):
-    one = torch.tensor([1.0])
-    with pytest.raises(ValueError, match="length_shaped"):
-        length_shaped(
-            one, torch.tensor([True]), torch.tensor([1]), free_tokens=free, max_tokens=longest, strength=strength
-        )

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from groupwise.objective import aggregate, masked_mean, masked_sum
+from groupwise.objective import aggregate, at_first_token, masked_mean, masked_sum
 
 TOY_LOSSES = torch.tensor([[1.0, 1, 1, 1, 10, 0, 0, 0, 0, 0], [1.0, 1, 1, 1, 1, 1, 1, 1, 1, 10]])
 TOY_MASK = torch.tensor([[True] * 5 + [False] * 5, [True] * 10])
@@ -126,3 +126,15 @@ def test_half_precision_is_summed_in_single():
 def test_the_test_run_checks_shapes():
     with pytest.raises(TypeError, match="loss_mask"):
         aggregate(torch.ones(2, 3), torch.ones(2, 1, dtype=torch.bool), denominator=1)
+
+
+def test_one_value_a_row_stands_on_its_first_trained_token():
+    values = torch.tensor([2.0, 3.0, torch.nan], requires_grad=True)
+    mask = torch.tensor([[0, 1, 0, 1], [1, 1, 1, 0], [0, 0, 0, 0]])
+    placed = at_first_token(values, mask)
+    assert placed.tolist() == [[0, 2, 0, 0], [3, 0, 0, 0], [0, 0, 0, 0]]
+    loss = aggregate(placed, mask, normalize="constant", denominator=2)
+    loss.backward()
+    assert loss == 2.5
+    assert values.grad.tolist() == [0.5, 0.5, 0]
+    assert at_first_token(torch.zeros(2), torch.zeros(2, 0)).shape == (2, 0)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Real, Shaped
 from torch import Tensor
 
-SCALES = ("std", "none", "batch_std")
+SCALES = ("std", "none", "batch_std", "centered_batch_std")
 STDS = ("population", "sample")
 
 
@@ -23,6 +23,8 @@ class _Centered(NamedTuple):
     group: Int[Tensor, " rollouts"]
     """Dense index into the per-group tensors."""
     num_scored: Float64[Tensor, " groups"]
+    mean: Float64[Tensor, " rollouts"]
+    """Of the scored rewards of its group."""
     deviation: Float64[Tensor, " rollouts"]
     """Reward minus the mean of its group; unscored rows hold 0."""
     has_signal: Bool[Tensor, " rollouts"]
@@ -40,9 +42,13 @@ def group_advantages(
 ) -> Float[Tensor, " rollouts"]:
     """Reward minus the mean reward of its group, by default in units of the group's standard deviation.
 
-        A_i = (r_i - mean_g) / (std_g + eps)        scale="std"        GRPO
-        A_i =  r_i - mean_g                         scale="none"       Dr. GRPO
-        A_i = (r_i - mean_g) / (std_all + eps)      scale="batch_std"  std of all scored rewards
+        A_i = (r_i - mean_g) / (std_g + eps)     scale="std"                  GRPO
+        A_i =  r_i - mean_g                      scale="none"                 Dr. GRPO
+        A_i = (r_i - mean_g) / (std_r + eps)     scale="batch_std"            Lite PPO
+        A_i = (r_i - mean_g) / (std_c + eps)     scale="centered_batch_std"   REINFORCE++-baseline
+
+    std_r is over all scored rewards of the call, and so holds how much prompts differ; std_c is over the centred
+    rewards r_i - mean_g, and does not. Both take groups of equal rewards in, whose centred rewards are 0.
 
     std="population" divides by n and gives +1, -1, -1, +1 for rewards 1, 0, 0, 1; std="sample" divides by n - 1.
     Dividing by the group's std weighs prompts that are nearly always or nearly never solved more than the others.
@@ -51,7 +57,8 @@ def group_advantages(
     with scored=False get 0 and move nothing; their reward may be NaN. The result is float64 for float64 rewards and
     float32 for all others.
 
-    Source: GRPO, arXiv:2402.03300, section 4.1.2; Dr. GRPO, arXiv:2503.20783; batch std: arXiv:2508.08221.
+    Source: GRPO, arXiv:2402.03300, section 4.1.2; Dr. GRPO, arXiv:2503.20783; batch std: arXiv:2508.08221; centred
+    batch std: REINFORCE++, arXiv:2501.03262.
 
     Raises:
         ValueError: if scale or std is unknown, eps is negative, or a scored reward is NaN or infinite.
@@ -71,6 +78,8 @@ def group_advantages(
         advantages = advantages / (variance.sqrt()[centered.group] + eps)
     elif scale == "batch_std" and centered.has_signal.any():
         advantages = advantages / (centered.rewards[centered.scored].std(correction=correction) + eps)
+    elif scale == "centered_batch_std" and centered.has_signal.any():
+        advantages = advantages / (centered.deviation[centered.scored].std(correction=correction) + eps)
     return _finish(advantages, centered.has_signal, rewards)
 
 
@@ -96,6 +105,37 @@ def leave_one_out(
     return _finish(centered.deviation * factor[centered.group], centered.has_signal, rewards)
 
 
+def max_rl_advantages(
+    rewards: Real[Tensor, " rollouts"],
+    group_ids: Int[Tensor, " rollouts"],
+    *,
+    scored: Shaped[Tensor, " rollouts"] | None = None,
+) -> Float[Tensor, " rollouts"]:
+    """Reward minus the mean reward of its group, in units of that mean: hard prompts count more.
+
+        A_i = (r_i - mean_g) / mean_g               exactly 0 where mean_g is 0
+
+    With rewards 0 and 1 and pass rate p, the expected gradient is (1 - (1-p)^(G-1)) / p times grad p: that of p for
+    G = 2, and toward that of log p, the maximum likelihood of solving, as G grows. A single right answer in a group of
+    G gets G - 1.
+
+    Equal rewards, single scored rows, unscored rows and dtypes as in `group_advantages`.
+
+    Source: MaxRL, arXiv:2602.02710.
+
+    Raises:
+        ValueError: if a scored reward is negative, NaN or infinite: a mean below 0 would turn the sign.
+    """
+    centered = _center(rewards, group_ids, scored)
+    if (centered.rewards < 0).any():
+        raise ValueError(
+            f"max_rl_advantages: the lowest reward is {centered.rewards.min().item()}; rewards must be 0 or more, "
+            "such as 1 for a right answer and 0 for a wrong one"
+        )
+    mean = centered.mean.clamp(min=torch.finfo(torch.float64).tiny)  # 0 only where all rewards are 0
+    return _finish(centered.deviation / mean, centered.has_signal, rewards)
+
+
 def _center(
     rewards: Real[Tensor, " rollouts"],
     group_ids: Int[Tensor, " rollouts"],
@@ -114,7 +154,7 @@ def _center(
     ids, group = torch.unique(group_ids, return_inverse=True)
     num_groups = ids.numel()
     num_scored = _sum_by_group(keep.double(), group, num_groups)
-    mean = _sum_by_group(values, group, num_groups) / num_scored.clamp(min=1)
+    mean = (_sum_by_group(values, group, num_groups) / num_scored.clamp(min=1))[group]
     # Equality is read from the rewards, not from the std: the mean of equal numbers can be off by one rounding.
     edge = values.new_full((num_groups,), torch.inf)
     highest = (-edge).scatter_reduce(0, group, torch.where(keep, values, -torch.inf), "amax")
@@ -124,7 +164,8 @@ def _center(
         scored=keep,
         group=group,
         num_scored=num_scored,
-        deviation=torch.where(keep, values - mean[group], 0.0),
+        mean=mean,
+        deviation=torch.where(keep, values - mean, 0.0),
         has_signal=keep & (highest > lowest)[group],
     )
 

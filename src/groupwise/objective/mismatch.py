@@ -1,4 +1,4 @@
-"""How far the sampler's log-probabilities are from the trainer's, and a weight that corrects for it.
+"""How far the sampler's log-probabilities are from the trainer's, and weights that correct for it.
 
 Both describe the same weights, so that without restricted sampling anything but rounding is an error of one of them.
 With top_p or top_k the sampler draws from a part of the vocabulary whose probabilities sum to Z under the model, and
@@ -13,6 +13,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from groupwise.objective.importance import importance_ratio
+from groupwise.objective.reduction import masked_sum
 
 TAIL = 0.99
 """The percentile of a gap that is reported beside its mean and its maximum."""
@@ -69,22 +70,84 @@ def truncated_importance_weight(
     loss_mask: Shaped[Tensor, "batch length"],
     *,
     cap: float = 2.0,
+    level: str = "token",
 ) -> Float[Tensor, "batch length"]:
     """Weight of each sampled token that corrects for the distribution it was drawn from.
 
-        weight[i, t] = min(exp(policy[i, t] - sampler[i, t]), cap)          a constant: it carries no gradient
+        weight[i, t] = min(ratio[i, t], cap)          a constant: it carries no gradient
 
-    Where both are the same up to rounding it is 1 up to rounding. With top_p or top_k it is Z, the probability that the
-    kept tokens have under the model: at most 1, so that the cap never acts. The weighted mean over the kept tokens is
-    then their part of the mean under the model; what was never sampled stays missing, and so does the effect on which
-    prefixes are visited. Masked cells are exactly 1, whatever stands there.
+    ratio is `importance_ratio` of the policy to the sampler, and level says of what:
+
+        level       ratio                        without the cap the weighted loss is
+        ----------  ---------------------------  --------------------------------------------------------------------
+        "token"     of the token                 biased: prefixes are still visited as the sampler visits them. The
+                                                 error grows with length^2 times the gap of a token
+        "product"   of the whole completion      unbiased, but its variance grows exponentially with the length
+        "sequence"  its geometric mean a token   biased; a correction in size only, for long completions
+
+    The cap trades variance for bias: what it cuts off is missing. Where policy and sampler are the same up to rounding
+    the weight is 1 up to rounding. With top_p or top_k the token weight is Z, the probability that the kept tokens have
+    under the model: at most 1, so that the cap never acts. The weighted mean over the kept tokens is then their part of
+    the mean under the model; what was never sampled stays missing, and so does the effect on which prefixes are
+    visited. Masked cells are exactly 1, whatever stands there.
 
     Source: truncation: E. Ionides, "Truncated importance sampling", 2008; token by token, between a sampler and a
     trainer of one model: F. Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025.
 
     Raises:
-        ValueError: if cap is under 1, which would also shrink the weight of what needs no correction.
+        ValueError: if cap is under 1, which would also shrink the weight of what needs no correction; or if level is
+            unknown.
     """
     if cap < 1:
         raise ValueError(f"truncated_importance_weight: cap = {cap} must be 1 or more, such as 2")
-    return importance_ratio(policy_logprobs.detach(), sampler_logprobs, loss_mask).clamp(max=cap)
+    return importance_ratio(policy_logprobs.detach(), sampler_logprobs, loss_mask, level=level).clamp(max=cap)
+
+
+def masked_importance_weight(
+    policy_logprobs: Float[Tensor, "batch length"],
+    sampler_logprobs: Float[Tensor, "batch length"],
+    loss_mask: Shaped[Tensor, "batch length"],
+    *,
+    floor: float = 0.5,
+    cap: float = 5.0,
+    level: str = "token",
+) -> Float[Tensor, "batch length"]:
+    """The same weight where it is plausible, and 0 where it is not: such tokens or completions are left out.
+
+        weight[i, t] = ratio[i, t] if floor <= ratio[i, t] <= cap, otherwise 0          a constant
+
+    level as in `truncated_importance_weight`; with "product" and "sequence" a completion stays or goes as a whole.
+    Cells left out stay in the denominator of the loss, so that the others do not grow. Biased toward where both
+    distributions agree: nothing is learned from what was left out, however large its part. "product" leaves out nearly
+    every long completion even of a good sampler (a gap of 1 % a token is a ratio of 2.7 after 100 tokens);
+    "sequence" does not depend on the length. Masked cells are exactly 1, whatever stands there.
+
+    Source: token: IcePop, arXiv:2510.18855.
+
+    Raises:
+        ValueError: unless 0 <= floor <= 1 <= cap, or if level is unknown.
+    """
+    if not 0 <= floor <= 1 <= cap:
+        raise ValueError(
+            f"masked_importance_weight: floor = {floor} and cap = {cap} must hold 1 between them, such as 0.5 and 5; "
+            "a ratio of 1 needs no correction"
+        )
+    ratio = importance_ratio(policy_logprobs.detach(), sampler_logprobs, loss_mask, level=level)
+    return torch.where((ratio >= floor) & (ratio <= cap), ratio, 0.0)
+
+
+@torch.no_grad()
+def effective_share(weights: Float[Tensor, "*shape"], mask: Shaped[Tensor, "*shape"]) -> Float[Tensor, ""]:
+    """What share of the samples is left after weighting: 1 for equal weights, 1/n where one weight is all.
+
+        (sum w)^2 / (n sum w^2)          over the n cells where mask is True; 1 without a cell, 0 with all weights 0
+
+    One call sees all tokens of the step. A metric: it passes no gradient.
+
+    Source: effective sample size, A. Kong, 1992.
+    """
+    count = mask.bool().sum()
+    total = masked_sum(weights.double(), mask)
+    squares = masked_sum(weights.double().square(), mask)
+    share = total.square() / (count * squares).clamp(min=torch.finfo(squares.dtype).tiny)
+    return torch.where(count > 0, share, 1.0).float()

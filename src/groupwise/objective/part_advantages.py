@@ -1,7 +1,7 @@
 """Advantages where a reward has several parts: each part is compared inside its group before the parts are summed.
 
 With the plain sum, different mixtures of parts that add up to the same number get the same advantage, and the part that
-varies most drowns the others. `length_shaped` makes a reward of a length without letting a wrong answer gain by it.
+varies most drowns the others.
 """
 
 import torch
@@ -52,37 +52,6 @@ def gdpo_advantages(
         total = (total - known.mean()) / (known.std(correction=correction) + eps)
     dtype = torch.float64 if part_rewards.dtype == torch.float64 else torch.float32
     return torch.where(has_signal & keep, total, 0.0).to(dtype)
-
-
-def length_shaped(
-    rewards: Float[Tensor, " rollouts"],
-    solved: Bool[Tensor, " rollouts"],
-    num_tokens: Int[Tensor, " rollouts"],
-    *,
-    free_tokens: int,
-    max_tokens: int,
-    strength: float,
-) -> Float[Tensor, " rollouts"]:
-    """Right answers earn less the longer they are; wrong answers keep what they have.
-
-        r'_i = r_i * (1 - strength * min(1, max(0, (n_i - free_tokens) / (max_tokens - free_tokens))))    if solved
-        r'_i = r_i                                                                                        otherwise
-
-    So a group without a right answer is not touched, and shortness alone is never worth anything. The ramp is clamped
-    at both ends: a length beyond max_tokens costs no more than max_tokens does. With strength below 1 every right
-    answer keeps a reward above 0; it stays above the wrong ones where those earn less than 1 - strength.
-
-    Raises:
-        ValueError: unless 0 <= free_tokens < max_tokens and 0 <= strength < 1.
-    """
-    if not 0 <= free_tokens < max_tokens:
-        raise ValueError(
-            f"length_shaped: free_tokens = {free_tokens} must be 0 or more and below max_tokens = {max_tokens}"
-        )
-    if not 0 <= strength < 1:
-        raise ValueError(f"length_shaped: strength = {strength} must be 0 or more and under 1")
-    ramp = ((num_tokens.double() - free_tokens) / (max_tokens - free_tokens)).clamp(0.0, 1.0)
-    return torch.where(solved, rewards * (1.0 - strength * ramp), rewards).to(rewards.dtype)
 
 
 def _has_signal(

@@ -38,6 +38,20 @@ def masked_mean(
     return masked_sum(values, mask, dim=dim) / count.clamp(min=1)
 
 
+def at_first_token(
+    row_values: Float[Tensor, " batch"], loss_mask: Shaped[Tensor, "batch length"]
+) -> Float[Tensor, "batch length"]:
+    """One value a row, in the first trained cell of the row; exactly 0 in all others.
+
+    So a loss of whole completions or pairs, which is no sum over tokens, passes through `aggregate` like the others:
+    with normalize="constant" (or "token") and the number of completions or pairs of the step as denominator. A row
+    without a trained token loses its value, and passes it no gradient.
+    """
+    trained = loss_mask.bool()
+    first = trained & (trained.cumsum(1) == 1)
+    return torch.where(first, row_values.unsqueeze(1), 0.0)
+
+
 def aggregate(
     per_token: Float[Tensor, "batch length"],
     loss_mask: Shaped[Tensor, "batch length"],
