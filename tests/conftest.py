@@ -26,6 +26,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 
+@pytest.fixture(autouse=True)
+def unmeasured_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `groupwise doctor --measure` has kept on this machine is not there: a run would record forecasts."""
+    monkeypatch.setattr("groupwise.launch.machine.HARDWARE_FILE", "not-measured-in-tests.json")
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LoadedModel]:
     """tiny_model("qwen2"): the tiny model of a family, loaded once. Leave its weights and settings as they were."""

@@ -24,11 +24,11 @@ from groupwise import bundled, load_recipe
 from groupwise.curation import PromptLedger
 from groupwise.launch.assemble import build_tasks, render_sets
 from groupwise.launch.verifiers import build_verifier
-from groupwise.models import load_model, padded_logprobs, tree_logprobs, why_no_tree
+from groupwise.models import load_model, padded_scores, tree_scores, why_no_tree
 from groupwise.rollout import Sampling, TorchEngine
 from groupwise.runs import FileRecorder, RunDirectory
 from groupwise.training import StageOptions, run_stage
-from groupwise.training.grpo import GrpoOptions, grpo
+from groupwise.training.grpo import GrpoOptions, StepSampling, grpo
 from groupwise.training.optim import OptimOptions
 from groupwise.types import Group, Status, Task, Verdict, Verifier
 
@@ -90,8 +90,7 @@ def main() -> None:
             tasks=rendered.train.tasks,
             prompts=rendered.train.prompts,
             ledger=PromptLedger([task.id for task in rendered.train.tasks], seed=workload.seed),
-            prompts_per_step=workload.num_prompts,
-            group_size=workload.group_size,
+            step_sampling=StepSampling(prompts_per_step=workload.num_prompts, group_size=workload.group_size),
             sampling=Sampling(max_tokens=workload.completion_tokens, temperature=TEMPERATURE),
             seed=workload.seed,
         )
@@ -101,8 +100,6 @@ def main() -> None:
 
         def on_step(step: int, metrics: dict[str, float]) -> None:
             nonlocal started
-            if not metrics["updated"]:
-                raise ValueError("groupwise: a step trained nothing, so it is not the step to be measured")
             taken = {"total": time.perf_counter() - started, "judging": metrics["seconds_judge"], **seconds.take()}
             steps.append(taken)
             started = time.perf_counter()
@@ -113,7 +110,7 @@ def main() -> None:
             if args.watch:
                 watch.watch_sampler()
                 watch.__enter__()
-            run_stage(
+            outcome = run_stage(
                 StageOptions(
                     name="grpo",
                     num_steps=args.steps,
@@ -122,13 +119,15 @@ def main() -> None:
                 ),
                 algorithm,
                 loaded,
-                logprobs=tree_logprobs if has_tree else padded_logprobs,
+                scores=tree_scores if has_tree else padded_scores,
                 recorder=TimedRecorder(recorder, seconds),
                 policy_version=0,
                 on_new_weights=engine.set_policy_version,
                 on_step=on_step,
                 should_stop=lambda: False,
             )
+            if outcome.diagnosis:
+                raise ValueError(f"groupwise: a step trained nothing, so nothing is measured. {outcome.diagnosis}")
             if args.watch:
                 watch.__exit__(None, None, None)
     finally:

@@ -32,12 +32,13 @@ from workload import (
     token_reward,
 )
 
-from groupwise.models import LoadedModel, ScoredSequence, load_model, padded_logprobs, tree_logprobs, why_no_tree
+from groupwise.models import LoadedModel, ScoredSequence, load_model, padded_scores, tree_scores, why_no_tree
+from groupwise.models.logprobs import ScoreFunction
 from groupwise.rollout import Sampling, TorchEngine
 from groupwise.training.grpo import GrpoOptions, loss_function, make_batch, step_advantages
 from groupwise.training.numerics import check_logprobs
 from groupwise.training.optim import OptimOptions, build_optimizer
-from groupwise.training.step import LogprobsFunction, optimizer_step
+from groupwise.training.step import optimizer_step
 from groupwise.types import Completion, Group, Prompt, Rollout, Status, Task, Verdict
 
 
@@ -64,7 +65,7 @@ def update(
     groups: Sequence[Group],
     workload: Workload,
     *,
-    logprobs: LogprobsFunction,
+    scores: ScoreFunction,
     tokens_per_microbatch: int,
 ) -> None:
     """Advantages, forward, backward and AdamW.
@@ -83,8 +84,7 @@ def update(
         optimizer,
         batch,
         loss_function(options),
-        normalize=options.normalize,
-        logprobs=logprobs,
+        scores=scores,
         temperature=TEMPERATURE,
         tokens_per_microbatch=tokens_per_microbatch,
         max_grad_norm=MAX_GRAD_NORM,
@@ -100,9 +100,9 @@ def main() -> None:
     prompt_ids = [render(loaded.tokenizer, messages) for messages in build_prompts(loaded.tokenizer, workload)]
     prompts = [Prompt(task_id=f"p{n}", token_ids=tuple(ids)) for n, ids in enumerate(prompt_ids)]
     has_tree = why_no_tree(loaded.model) is None
-    logprobs: LogprobsFunction = tree_logprobs if has_tree else padded_logprobs
+    scores: ScoreFunction = tree_scores if has_tree else padded_scores
     probe = [ScoredSequence(token_ids=(*ids, *ids[-4:]), prompt_length=len(ids)) for ids in map(tuple, prompt_ids[:2])]
-    gap = check_logprobs(loaded.model, probe, logprobs=logprobs)
+    gap = check_logprobs(loaded.model, probe, scores=scores)
     print(f"token tree: {has_tree}, largest difference from the padded forward: {gap:.1e} nats", file=sys.stderr)
     optim = OptimOptions(lr=LEARNING_RATE, max_grad_norm=MAX_GRAD_NORM)
     engine = TorchEngine(replace(loaded, end_token_ids=()), use_tree=has_tree)
@@ -120,7 +120,7 @@ def main() -> None:
             optimizer,
             groups,
             workload,
-            logprobs=logprobs,
+            scores=scores,
             tokens_per_microbatch=optim.tokens_per_microbatch,
         )
         stopwatch.stop()

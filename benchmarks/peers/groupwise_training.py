@@ -15,9 +15,9 @@ from flops import count_tree, gemm_peak, sizes_of, training_flops
 from groupwise_step import judged, update
 from workload import LEARNING_RATE, MAX_GRAD_NORM, build_prompts, digest, parse_worker_arguments, peak_rss_bytes, render
 
-from groupwise.models import load_model, padded_logprobs, tree_logprobs, why_no_tree
+from groupwise.models import load_model, padded_scores, tree_scores, why_no_tree
+from groupwise.models.logprobs import ScoreFunction
 from groupwise.training.optim import OptimOptions, build_optimizer
-from groupwise.training.step import LogprobsFunction
 from groupwise.types import Completion, Group, Prompt, Task
 
 
@@ -52,15 +52,13 @@ def main() -> None:
     optim = OptimOptions(lr=LEARNING_RATE, max_grad_norm=MAX_GRAD_NORM)
     optimizer = build_optimizer(loaded.model, optim)
     has_tree = why_no_tree(loaded.model) is None
-    logprobs: LogprobsFunction = tree_logprobs if has_tree else padded_logprobs
+    scores: ScoreFunction = tree_scores if has_tree else padded_scores
 
     peaks = [gemm_peak(sizes, counts)]
     seconds = []
     for _ in range(1 + args.warm_steps):
         started = time.perf_counter()
-        update(
-            loaded, optimizer, groups, workload, logprobs=logprobs, tokens_per_microbatch=optim.tokens_per_microbatch
-        )
+        update(loaded, optimizer, groups, workload, scores=scores, tokens_per_microbatch=optim.tokens_per_microbatch)
         seconds.append(time.perf_counter() - started)
     peaks.append(gemm_peak(sizes, counts))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 Message = Mapping[str, str]
 """One chat turn: {"role": "user", "content": "How many?"}."""
@@ -182,6 +182,15 @@ class Verifier(Protocol):
 
     def gold(self, task: Task) -> str:
         """A completion that must earn reward 1."""
+        ...
+
+
+@runtime_checkable
+class GroupVerifier(Verifier, Protocol):
+    """A verifier for which many completions at once are cheaper than one after the other, such as a model."""
+
+    def judge_many(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
+        """The verdicts of judge(task, completion text) in the order of the pairs; those of one task stand together."""
         ...
 
 

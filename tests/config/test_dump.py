@@ -59,7 +59,7 @@ def test_the_types_of_values_survive() -> None:
 def test_defaults_are_written_out_and_none_is_left_out() -> None:
     values = tomllib.loads(dump_toml(recipe()))
     assert values["rollout"]["group_size"] == 8
-    assert values["stages"][1]["algorithm"]["kl"] == "k3"
+    assert values["stages"][1]["algorithm"]["kl"]["estimator"] == "k3"
     assert "revision" not in values["model"]
     assert "folder" not in values
 

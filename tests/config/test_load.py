@@ -84,7 +84,7 @@ def test_a_wrong_algorithm_names_the_known_ones_the_nearest_and_the_line() -> No
     line = RECIPE.splitlines().index('name = "grpo"') + 1
     assert text == (
         'stages[1].algorithm.name = "grop" is not known.\n'
-        f'  known: grpo, sft.  Did you mean "grpo"?   (recipe.toml:{line})'
+        f'  known: dpo, grpo, ppo, reward_model, sft.  Did you mean "grpo"?   (recipe.toml:{line})'
     )
 
 
@@ -122,7 +122,11 @@ def test_a_wrong_algorithm_names_the_known_ones_the_nearest_and_the_line() -> No
         ("lr = 1e-4", "lr = 0", ["stages[0].optim.lr = 0", "above 0"]),
         ("lr = 1e-4", "lr = 1\nbetas = [0.9, 1]", ["betas", "under 1"]),
         ("lr = 1e-4", "lr = 1\nwarmup_steps = 10", ["stages[0].optim.warmup_steps = 10", "smaller than steps = 10"]),
-        ('name = "sft"', 'nam = "sft"', ["stages[0].algorithm.name is missing", "known: grpo, sft"]),
+        (
+            'name = "sft"',
+            'nam = "sft"',
+            ["stages[0].algorithm.name is missing", "known: dpo, grpo, ppo, reward_model, sft"],
+        ),
         ('name = "main"', 'name = "sft"', ['stages[1].name = "sft"', "also the name of stages[0]", ":27)"]),
         ('name = "main"', 'name = ""', ["stages[1].name"]),
         ('demonstrations = "demonstrations.jsonl"\n', "", ["stages[0].algorithm.name", "set data.demonstrations"]),

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from groupwise.config import GrpoSection, parse_recipe
-from groupwise.launch.assemble import grpo_options
+from groupwise.errors import ConfigError
+from groupwise.launch.assemble import grpo_options, step_sampling
 from groupwise.training.group_rewards import LengthPenalty
+from groupwise.training.grpo import StepSampling
 
 RECIPE = """
 name = "composed"
@@ -45,3 +49,39 @@ def test_the_reward_is_compared_unless_parts_are_asked_for() -> None:
     section = recipe.stages[0].algorithm.model_copy(update={"length_penalty": None})
     options = grpo_options(recipe, section, VERIFIER)
     assert (options.length_penalty, options.part_weights) == (None, None)
+
+
+def with_rollout(settings: str) -> str:
+    return RECIPE.replace("NORMALIZE", "false").replace("[rollout]", f"[rollout]\n{settings}")
+
+
+def test_group_sizes_and_rounds_come_from_the_rollout_section() -> None:
+    plain = parse_recipe(with_rollout(""))
+    assert step_sampling(plain) == StepSampling(prompts_per_step=8, group_size=8)
+    section = plain.stages[0].algorithm
+    assert isinstance(section, GrpoSection)
+    assert grpo_options(plain, section, VERIFIER).nominal_group_size is None
+    settings = "prompts_per_step = 6\ngroup_size = 5\nextra_rounds = 3\nallocation = { max_group_size = 12 }"
+    recipe = parse_recipe(with_rollout(settings))
+    assert step_sampling(recipe) == StepSampling(prompts_per_step=6, group_size=5, extra_rounds=3, size_bounds=(4, 12))
+    assert grpo_options(recipe, section, VERIFIER).nominal_group_size == 5
+
+
+def test_rounds_need_no_curation() -> None:
+    recipe = parse_recipe(
+        with_rollout("extra_rounds = 3").replace("[rollout]", "[curation]\nenabled = false\n[rollout]")
+    )
+    assert step_sampling(recipe).extra_rounds == 3
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ("min_group_size = 6", r"min_group_size.* must be group_size = 5 or less"),
+        ("min_group_size = 2, max_group_size = 4", r"max_group_size.* must be group_size = 5 or more"),
+        ("min_group_size = 1", r"min_group_size"),
+    ],
+)
+def test_sizes_that_cannot_have_the_mean_are_refused(bounds: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_recipe(with_rollout(f"group_size = 5\nallocation = {{ {bounds} }}"))

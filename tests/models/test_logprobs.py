@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from groupwise.models import LoadedModel, ScoredSequence, loss_mask, padded_logprobs, tree_logprobs, why_no_tree
+from groupwise.models import (
+    LoadedModel,
+    ScoredSequence,
+    TokenScores,
+    loss_mask,
+    padded_logprobs,
+    padded_scores,
+    tree_logprobs,
+    tree_scores,
+    why_no_tree,
+)
 from groupwise.models import logprobs as logprobs_module
 from groupwise.models.head_logprobs import selected_logprobs
 from groupwise.models.tree_attention import UnsupportedAttentionError
@@ -88,6 +98,64 @@ def test_the_tree_equals_the_padded_batch(tiny_model: TinyModel, family: str, te
     torch.testing.assert_close(tree, padded, atol=1e-5, rtol=0)
     assert (tree_gradient - padded_gradient).norm() <= 1e-5 * padded_gradient.norm()
     assert padded_gradient.norm() > 0.1
+
+
+@pytest.mark.parametrize("read", ["logprobs", "entropies", "values"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_entropies_and_values_of_the_tree_equal_those_of_the_padded_batch(
+    tiny_model: TinyModel, family: str, read: str
+) -> None:
+    """In value and in the gradients of model and value head."""
+    model = tiny_model(family).model
+    torch.manual_seed(3)
+    head = torch.nn.Linear(model.config.hidden_size, 1)
+
+    def of(function: Callable[..., TokenScores]) -> Callable[..., Tensor]:
+        def one(model: PreTrainedModel, sequences: Any, *, temperature: float) -> Tensor:
+            scores = function(model, sequences, temperature=temperature, entropy=True, value_head=head)
+            assert all(found is not None for found in scores)
+            chosen: Tensor = getattr(scores, read)
+            return chosen
+
+        return one
+
+    head.zero_grad()
+    tree, tree_gradient = value_and_gradient(of(tree_scores), model, 0.7)
+    of_head = None if head.weight.grad is None else head.weight.grad.clone()
+    head.zero_grad()
+    padded, padded_gradient = value_and_gradient(of(padded_scores), model, 0.7)
+    torch.testing.assert_close(tree, padded, atol=1e-5, rtol=0)
+    assert (tree_gradient - padded_gradient).norm() <= 1e-5 * padded_gradient.norm()
+    assert padded_gradient.norm() > 0.01
+    assert (of_head is not None) == (read == "values")
+    if of_head is not None:
+        torch.testing.assert_close(of_head, head.weight.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_entropies_and_values_equal_one_forward_per_sequence(tiny_model: TinyModel) -> None:
+    """Of the distribution that the token was drawn from, at the temperature; the value of the state before it."""
+    model = tiny_model().model
+    head = torch.nn.Linear(model.config.hidden_size, 1)
+    with torch.no_grad():
+        scores = tree_scores(model, SEQUENCES, temperature=1.3, entropy=True, value_head=head)
+        for row, scored in enumerate(SEQUENCES):
+            output = model(torch.tensor([scored.token_ids]), output_hidden_states=True)
+            before = slice(scored.prompt_length - 1, len(scored.token_ids) - 1)
+            probabilities = torch.softmax(output.logits[0, before] / 1.3, dim=-1)
+            wanted = -(probabilities * probabilities.log()).sum(dim=-1)
+            values = head(output.hidden_states[-1][0, before]).squeeze(-1)
+            assert scores.entropies is not None
+            assert scores.values is not None
+            torch.testing.assert_close(scores.entropies[row, : scored.num_trained], wanted, atol=1e-5, rtol=0)
+            torch.testing.assert_close(scores.values[row, : scored.num_trained], values, atol=1e-5, rtol=0)
+            assert not scores.entropies[row, scored.num_trained :].any()
+            assert not scores.values[row, scored.num_trained :].any()
+
+
+@pytest.mark.parametrize("function", [tree_scores, padded_scores])
+def test_what_was_not_asked_for_is_none(tiny_model: TinyModel, function: Callable[..., TokenScores]) -> None:
+    scores = function(tiny_model().model, SEQUENCES, temperature=1.0)
+    assert (scores.entropies, scores.values) == (None, None)
 
 
 def test_both_ways_equal_one_forward_per_sequence(tiny_model: TinyModel) -> None:

@@ -56,6 +56,7 @@ def test_the_parts_of_training_by_hand() -> None:
     assert estimate.parts == {
         "process": 7,
         "weights": 4 * 50,
+        "gradients": 4 * 50,
         "optimizer": 8 * 50,
         "activations": 4 * (7 * 28 + 6) + TILE_BYTES,
         "head_gradient": 4 * 10,

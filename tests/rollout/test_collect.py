@@ -24,7 +24,7 @@ class FakeEngine:
     def generate(
         self,
         prompts: Sequence[Prompt],
-        group_size: int,
+        group_size: int | Sequence[int],
         sampling: Sampling,
         *,
         seed: int,
@@ -51,6 +51,22 @@ def test_every_completion_is_judged_and_stays_in_its_place() -> None:
     assert sorted(verifier.judged) == [("q0", "right"), ("q0", "wrong"), ("q1", "right"), ("q1", "wrong")]
     assert generate_s >= 0
     assert judge_s >= 0
+
+
+def test_a_size_for_each_prompt_reaches_the_engine() -> None:
+    engine = FakeEngine(["right"], ["wrong", "right", "right"])
+    groups, *_ = collect_groups(
+        engine,
+        FakeVerifier(),
+        [fake_task(0), fake_task(1)],
+        fake_prompts((1,), (2,)),
+        group_size=(1, 3),
+        sampling=SAMPLING,
+        seed=0,
+    )
+    assert engine.called_with[1] == (1, 3)
+    assert [[r.completion.text for r in g.rollouts] for g in groups] == [["right"], ["wrong", "right", "right"]]
+    assert [[r.verdict.reward for r in g.rollouts] for g in groups] == [[1.0], [0.0, 1.0, 1.0]]
 
 
 def test_the_two_times_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:

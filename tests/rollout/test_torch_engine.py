@@ -101,6 +101,48 @@ def test_what_is_decoded_together_does_not_matter(tiny_model: TinyModel, family:
     assert_equal_completions(smaller_groups, [group[:2] for group in whole])
 
 
+@pytest.mark.parametrize("sizes", [(1, 4, 2), (4, 1, 1), (3, 3, 4), (1, 1, 4)])
+@pytest.mark.parametrize("family", TREE_FAMILIES)
+def test_group_sizes_change_no_completion(tiny_model: TinyModel, family: str, sizes: tuple[int, ...]) -> None:
+    """Completion c of prompt p is that of equal groups: with room for all rows, with few rows, in the plain path."""
+    loaded = ending_often(tiny_model(family))
+    for prompts in (SHARED, NESTED):
+        whole = TorchEngine(loaded).generate(prompts, 4, SAMPLING, seed=SEED)
+        expected = [group[:size] for group, size in zip(whole, sizes, strict=True)]
+        for limits in ({}, {"max_rows": 1}, {"max_rows": 3}, {"max_rows": 5}, {"prefill_nodes": 1}):
+            engine = TorchEngine(loaded, **limits)
+            assert_equal_completions(engine.generate(prompts, sizes, SAMPLING, seed=SEED), expected)
+        plain = TorchEngine(loaded, use_tree=False, max_rows=3)
+        assert_equal_completions(plain.generate(prompts, sizes, SAMPLING, seed=SEED), expected)
+
+
+@pytest.mark.parametrize("num_tokens", [25, 60, 100])
+def test_unequal_groups_stay_within_the_cache_budget(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, num_tokens: int
+) -> None:
+    monkeypatch.setattr(prefill, "TRUNK_WORTH", 1)
+    loaded, sizes = ending_often(tiny_model()), (2, 9, 1)
+    whole = TorchEngine(loaded).generate(SHARED, 9, SAMPLING, seed=SEED)
+    budget = num_tokens * bytes_per_token(loaded.model)
+    engine = TorchEngine(loaded, cache_gb=budget / 1e9 + 1e-9)
+    found = engine.generate(SHARED, sizes, SAMPLING, seed=SEED)
+    assert_equal_completions(found, [group[:size] for group, size in zip(whole, sizes, strict=True)])
+    assert 0 < engine.last_work.cache_bytes <= budget
+
+
+def test_unequal_groups_cost_a_prefill_once_and_one_token_a_row(tiny_model: TinyModel) -> None:
+    loaded = never_ending(tiny_model())
+    with forwards(loaded) as tokens:
+        TorchEngine(loaded).generate(SHARED, (1, 6, 2), SAMPLING, seed=SEED)
+    assert tokens == [16] + [1 + 6 + 2] * (SAMPLING.max_tokens - 1)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 0, 2), ()])
+def test_group_sizes_that_do_not_fit_the_prompts_are_refused(tiny_model: TinyModel, sizes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="group_size"):
+        TorchEngine(tiny_model()).generate(SHARED, sizes, SAMPLING, seed=SEED)
+
+
 @pytest.mark.parametrize("family", TREE_FAMILIES)
 @pytest.mark.parametrize("prompts", PROMPT_SETS.values(), ids=PROMPT_SETS.keys())
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

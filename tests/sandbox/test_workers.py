@@ -53,6 +53,12 @@ def test_a_reply_comes_back_with_the_handler_settings(pool):
     assert reply["settings"] == {"colour": "red"}
 
 
+def test_a_worker_that_is_too_slow_to_start_says_so(pool, monkeypatch):
+    monkeypatch.setattr("groupwise.sandbox.workers.START_LIMIT_S", 0.0)
+    with pytest.raises(WorkerUnavailable, match="did not start: no answer in 0 s"):
+        echo(pool, 1)
+
+
 def test_many_threads_each_get_their_own_reply(pool):
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda i: echo(pool, i), range(200))) == list(range(200))

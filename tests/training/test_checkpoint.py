@@ -41,6 +41,31 @@ def test_the_folder_is_a_plain_model_and_the_adapter_lies_below_it(trained: Load
         torch.testing.assert_close(logits(load_model(str(source), device="cpu").model), before, atol=1e-4, rtol=1e-5)
 
 
+def test_what_else_belongs_to_it_is_written_before_the_folder_has_its_name(tiny_model: object, tmp_path: Path) -> None:
+    loaded = tiny_model("llama")  # type: ignore[operator]
+    seen: list[bool] = []
+
+    def beside(folder: Path) -> None:
+        seen.append((tmp_path / "stage-1").exists())
+        assert (folder / "model.safetensors").is_file()
+        (folder / "critic").mkdir()
+        (folder / "critic" / "head.txt").write_text("0.5")
+
+    folder = save_checkpoint(tmp_path / "stage-1", loaded, {"step": 1}, save_beside=beside)
+    assert seen == [False]
+    assert (folder / "critic" / "head.txt").read_text() == "0.5"
+    assert (folder / "groupwise.json").is_file()
+
+
+def test_where_that_fails_there_is_no_folder_under_the_final_name(tiny_model: object, tmp_path: Path) -> None:
+    def broken(folder: Path) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        save_checkpoint(tmp_path / "stage-1", tiny_model("llama"), {}, save_beside=broken)  # type: ignore[operator]
+    assert not (tmp_path / "stage-1").exists()
+
+
 def test_a_model_trained_as_a_whole_has_no_adapter_folder(tiny_model: object, tmp_path: Path) -> None:
     folder = save_checkpoint(tmp_path / "stage-1", tiny_model("llama"), {})  # type: ignore[operator]
     assert not (folder / "adapter").exists()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 from training_cases import (
     MAX_TOKENS,
@@ -23,14 +25,14 @@ from training_cases import (
     weights_after_plain_descent,
 )
 
-from groupwise.curation import PromptLedger
+from groupwise.curation import PromptLedger, RetireRule
 from groupwise.errors import VerifierError
-from groupwise.models import padded_logprobs, tree_logprobs
-from groupwise.objective import aggregate
+from groupwise.models import padded_logprobs, tree_scores
 from groupwise.rollout import Sampling
 from groupwise.training.batch import Batch
 from groupwise.training.grpo import (
     GrpoOptions,
+    StepSampling,
     group_metrics,
     grpo,
     loss_function,
@@ -39,7 +41,7 @@ from groupwise.training.grpo import (
     step_advantages,
 )
 from groupwise.training.step import LossRows, optimizer_step
-from groupwise.types import Stop
+from groupwise.types import Stop, Verifier
 
 NORMALIZE = ("sequence", "token", "constant")
 
@@ -112,8 +114,8 @@ def test_a_long_wrong_answer_weighs_less_a_token_only_with_sequence() -> None:
         options = GrpoOptions(normalize=normalize, eps=0.0)  # type: ignore[arg-type]
         batch = batch_of(groups, options)
         logprobs = torch.full((2, 8), -2.0, requires_grad=True)
-        rows = LossRows(policy_logprobs=logprobs, ref_logprobs=None, advantages=batch.advantages, mask=mask)
-        aggregate(loss_function(options)(rows)[0], mask, normalize=normalize, denominator=batch.denominator).backward()
+        rows = LossRows(policy_logprobs=logprobs, mask=mask, denominator=batch.denominator, advantages=batch.advantages)
+        loss_function(options)(rows)[0].backward()
         assert_close(logprobs.grad, torch.where(mask, torch.tensor([[wrong], [right]]), 0.0))
 
 
@@ -150,7 +152,8 @@ def test_dead_groups_are_counted_by_the_value_they_collapsed_to() -> None:
     assert metrics["dead_groups_none_solved"] == 2
     assert metrics["unscored_groups"] == 1
     assert metrics["unscored_frac"] == pytest.approx(3 / 20)
-    assert metrics["pass_rate"] == metrics["reward_mean"] == pytest.approx(7 / 17)
+    # a mean over the five prompts with a scored rollout: 2/4, 4/4, 1/3, 0/4, 0/2
+    assert metrics["pass_rate"] == metrics["reward_mean"] == pytest.approx((1 / 2 + 1 + 1 / 3) / 5)
     # right: 2 and 5, 4 2 3 3, 6 tokens; wrong: 7 3, 8 2, 3 3 2 8, 2 2
     assert metrics["mean_length_right"] == pytest.approx(25 / 7)
     assert metrics["mean_length_wrong"] == pytest.approx(40 / 10)
@@ -171,18 +174,26 @@ def test_a_verifier_that_fails_too_often_stops_the_run() -> None:
         refuse_unscored(groups, 0.09)
 
 
-def algorithm(engine: FakeEngine, options: GrpoOptions, *, retire_after_visits: int = 0) -> Any:
-    tasks, prompts = tasks_and_prompts(4)
-    ledger = PromptLedger([t.id for t in tasks], seed=3, retire_after_visits=retire_after_visits)
+def algorithm(
+    engine: FakeEngine,
+    options: GrpoOptions,
+    *,
+    rule: RetireRule | None = None,
+    num_tasks: int = 4,
+    counts: Mapping[str, tuple[int, int]] | None = None,
+    verifier: Verifier | None = None,
+    **step: Any,
+) -> Any:
+    tasks, prompts = tasks_and_prompts(num_tasks)
+    ledger = PromptLedger([t.id for t in tasks], seed=3, rule=rule, counts=counts)
     return grpo(
         options,
         engine=engine,
-        verifier=SaysYes(),
+        verifier=verifier or SaysYes(),
         tasks=tasks,
         prompts=prompts,
         ledger=ledger,
-        prompts_per_step=2,
-        group_size=4,
+        step_sampling=StepSampling(**{"prompts_per_step": 2, "group_size": 4, **step}),
         sampling=Sampling(max_tokens=8, temperature=0.7),
         seed=5,
     )
@@ -207,10 +218,22 @@ def test_a_verifier_that_raises_stops_the_step_with_its_words() -> None:
 
 
 def test_collecting_ends_when_every_prompt_is_set_aside() -> None:
-    grpo_algorithm = algorithm(FakeEngine(lambda p, c: said("no")), GrpoOptions(), retire_after_visits=1)
+    hasty = RetireRule(hopeless_below=0.5, confidence=0.5)  # after one group of 4
+    grpo_algorithm = algorithm(FakeEngine(lambda p, c: said("no")), GrpoOptions(), rule=hasty)
     assert grpo_algorithm.collect(0).batch is None
     assert grpo_algorithm.collect(1).metrics["set_aside_never_solved"] == 4
     assert grpo_algorithm.collect(2) is None
+
+
+def loss_by_token(options: GrpoOptions, rows: LossRows) -> Tensor:
+    """[B, L] of what each token adds to the loss, found by leaving all others out; 0 where none is trained."""
+    found = torch.zeros(rows.mask.shape)
+    for cell in rows.mask.nonzero().tolist():
+        alone = torch.zeros_like(rows.mask)
+        alone[tuple(cell)] = True
+        total, _ = loss_function(replace(options, normalize="token"))(replace(rows, mask=alone))
+        found[tuple(cell)] = total.detach()
+    return found
 
 
 def test_the_kl_is_added_per_token_with_its_weight() -> None:
@@ -221,9 +244,10 @@ def test_the_kl_is_added_per_token_with_its_weight() -> None:
         ref_logprobs=torch.tensor([[-2.0, 5.0]]),
         advantages=torch.zeros(1),
         mask=mask,
+        denominator=1.0,
     )
-    per_token, reported = loss_function(GrpoOptions(beta=0.5))(rows)
-    assert_close(per_token, torch.tensor([[0.5 * 0.367879, 0.0]]))
+    total, reported = loss_function(GrpoOptions(beta=0.5))(rows)
+    assert_close(total, torch.tensor(0.5 * 0.367879))
     assert_close(reported["kl_to_ref"], torch.tensor([[0.367879, 0.0]]))
 
 
@@ -235,17 +259,20 @@ def test_the_weight_multiplies_loss_and_kl_of_its_token_and_carries_no_gradient(
         ref_logprobs=torch.full((1, 3), -2.0),
         advantages=torch.tensor([2.0]),
         mask=torch.tensor([[True, True, False]]),
+        denominator=1.0,
         sampler_logprobs=torch.tensor([[-0.5, -3.0, 0.0]]),
     )
     weight = torch.tensor([[0.60653, 1.5, 0.0]])
-    options = GrpoOptions(beta=0.5, importance_cap=1.5)
-    per_token, reported = loss_function(options)(rows)
-    per_token.sum().backward()
-    assert_close(per_token, (-2 + 0.5 * 0.367879) * weight)
+    options = GrpoOptions(normalize="token", beta=0.5, importance_cap=1.5)
+    total, reported = loss_function(options)(rows)
+    total.backward()
+    assert_close(loss_by_token(options, rows), (-2 + 0.5 * 0.367879) * weight)
+    assert_close(total.detach(), (-2 + 0.5 * 0.367879) * weight.sum())
     assert_close(rows.policy_logprobs.grad, (-2 + 0.5 * 0.632121) * weight)
     assert reported["importance_capped_frac"].tolist() == [[0, 1, 0]]
-    plain, without = loss_function(replace(options, importance_cap=None))(rows)
-    assert_close(plain, torch.tensor([[-2 + 0.5 * 0.367879] * 2 + [0.0]]))
+    plain = replace(options, importance_cap=None)
+    _, without = loss_function(plain)(rows)
+    assert_close(loss_by_token(plain, rows), torch.tensor([[-2 + 0.5 * 0.367879] * 2 + [0.0]]))
     assert set(without) == {"kl_to_ref"}
 
 
@@ -273,8 +300,7 @@ def test_the_sampler_gap_is_reported_over_all_trained_tokens_of_the_step() -> No
         torch.optim.SGD(model.parameters(), lr=0.1),
         replace(batch, sampler_logprobs=shifted),
         loss_function(GrpoOptions()),
-        normalize="sequence",
-        logprobs=tree_logprobs,
+        scores=tree_scores,
         temperature=1.0,
         tokens_per_microbatch=12,
         max_grad_norm=1.0,

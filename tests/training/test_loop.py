@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,12 @@ from transformers import AutoModelForCausalLM
 
 from groupwise.curation import PromptLedger
 from groupwise.errors import EngineError
-from groupwise.models import LoadedModel, ScoredSequence, tree_logprobs
+from groupwise.models import LoadedModel, ScoredSequence, TokenScores, tree_logprobs, tree_scores
 from groupwise.rollout import Engine, Sampling, TorchEngine
 from groupwise.training import GrpoOptions, OptimOptions, StageOptions, StageOutcome, grpo, run_stage, sft
-from groupwise.training.algorithm import Algorithm
+from groupwise.training.algorithm import Algorithm, Updates
 from groupwise.training.batch import Batch
-from groupwise.training.grpo import loss_function
+from groupwise.training.grpo import StepSampling, loss_function
 from groupwise.training.numerics import GapBounds, gap_bounds
 from groupwise.training.step import optimizer_step
 from groupwise.types import Task, Verdict, Verifier
@@ -46,7 +47,7 @@ def run(
     recorder: ListRecorder | None = None,
     versions: list[int] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-    logprobs: Any = tree_logprobs,
+    scores: Any = tree_scores,
     checkpoint_every: int = 0,
     gap_bounds: GapBounds | None = None,
     on_step: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
@@ -63,7 +64,7 @@ def run(
         ),
         algorithm,
         policy,
-        logprobs=logprobs,
+        scores=scores,
         recorder=recorder or ListRecorder(),
         policy_version=10,
         on_new_weights=[].append if versions is None else versions.append,
@@ -80,8 +81,10 @@ def grpo_on(
     group_size: int = 4,
     max_tokens: int = 8,
     top_p: float = 1.0,
+    num_tasks: int = 2,
+    **step: Any,
 ) -> Algorithm:
-    tasks, prompts = tasks_and_prompts(2)
+    tasks, prompts = tasks_and_prompts(num_tasks)
     return grpo(
         options,
         engine=engine,
@@ -89,8 +92,7 @@ def grpo_on(
         tasks=tasks,
         prompts=prompts,
         ledger=PromptLedger([t.id for t in tasks], seed=0),
-        prompts_per_step=2,
-        group_size=group_size,
+        step_sampling=StepSampling(prompts_per_step=2, group_size=group_size, **step),
         sampling=Sampling(max_tokens=max_tokens, top_p=top_p),
         seed=0,
     )
@@ -105,15 +107,17 @@ ALIVE = FakeEngine(lambda p, c: said("yes", 5, 1) if c == 0 else said("no", 6, 7
 DEAD = FakeEngine(lambda p, c: said("no", 5 + c, 1))
 
 
-def test_a_step_in_which_every_group_is_dead_changes_nothing(tmp_path: Path) -> None:
+def test_collections_in_which_every_group_is_dead_are_no_steps_and_change_nothing(tmp_path: Path) -> None:
     policy, recorder, versions = small_policy(), ListRecorder(), []
     outcome = run(
         grpo_on(DEAD, GrpoOptions()), policy, tmp_path, recorder=recorder, versions=versions, weight_decay=0.1
     )
     assert torch.equal(weights(policy.model), weights(small_llama()))
-    assert (versions, outcome.policy_version, outcome.steps_done) == ([], 10, 3)
-    assert [row["updated"] for row in recorder.rows] == [0, 0, 0]
-    assert len(recorder.groups) == 3  # what was sampled is still on record
+    assert (versions, outcome.policy_version, outcome.steps_done, outcome.stopped) == ([], 10, 0, False)
+    assert [(row["updated"], row["policy_version"], row["step"]) for row in recorder.rows] == [
+        (0, 10, n) for n in range(1, 9)
+    ]
+    assert len(recorder.groups) == 8  # what was sampled is still on record
     assert recorder.groups[0][1] == ((0.0,) * 4,) * 2
 
 
@@ -126,15 +130,63 @@ def test_each_update_is_one_version(tmp_path: Path) -> None:
     assert not torch.equal(weights(policy.model), weights(small_llama()))
 
 
+def test_several_updates_a_step_are_as_many_versions_and_one_row_of_metrics(tmp_path: Path) -> None:
+    policy, recorder, versions = small_policy(), ListRecorder(), []
+    algorithm = replace(grpo_on(ALIVE, GrpoOptions()), updates=Updates(epochs=2, minibatches=2))
+    outcome = run(algorithm, policy, tmp_path, recorder=recorder, versions=versions, schedule="linear")
+    assert versions == [14, 18, 22]
+    assert (outcome.policy_version, outcome.steps_done) == (22, 3)
+    assert [row["policy_version"] for row in recorder.rows] == [14, 18, 22]
+    assert [row["lr"] for row in recorder.rows] == pytest.approx([1e-3, 2e-3 / 3, 1e-3 / 3])  # one rate a step
+    assert {row["num_trained_tokens"] for row in recorder.rows} == {2 * 2 * (2 + 3 * 3)}  # 2 epochs, 2 groups
+    state = json.loads((outcome.checkpoint / "groupwise.json").read_text())
+    assert (state["step"], state["policy_version"]) == (3, 22)
+    assert all(p.grad is None for p in policy.model.parameters())
+    once = small_policy()
+    run(grpo_on(ALIVE, GrpoOptions()), once, tmp_path / "once", schedule="linear")
+    moved, moved_once = (weights(p.model) - weights(small_llama()) for p in (policy, once))
+    assert moved.norm() > 2 * moved_once.norm()
+
+
+def test_grpo_learns_with_several_updates_a_step(tmp_path: Path) -> None:
+    policy, recorder = small_policy(), ListRecorder()
+    algorithm = grpo_on(TorchEngine(policy), GrpoOptions(), verifier=BeginsWithSeven(), group_size=24, max_tokens=3)
+    algorithm = replace(algorithm, updates=Updates(epochs=2, minibatches=2))
+    run(algorithm, policy, tmp_path, steps=8, recorder=recorder, lr=1e-2, gap_bounds=gap_bounds(policy.model))
+    rates = [row["pass_rate"] for row in recorder.rows]
+    assert rates[0] < 0.3
+    assert rates[-1] > 0.8
+    # against the weights that sampled, in every update
+    assert max(row["logprob_gap_max"] for row in recorder.rows if row["updated"]) < 1e-4
+
+
+def test_a_step_of_several_updates_is_refused_before_the_first(tmp_path: Path) -> None:
+    policy, recorder, versions = small_policy(), ListRecorder(), []
+    engine = ShiftedEngine(TorchEngine(policy), 3e-4)
+    algorithm = grpo_on(engine, GrpoOptions(), verifier=BeginsWithSeven(), group_size=24, max_tokens=3)
+    algorithm = replace(algorithm, updates=Updates(epochs=2, minibatches=2))
+    with pytest.raises(EngineError, match=r"(?s)^stage, step 1: .*update was not made"):
+        run(algorithm, policy, tmp_path, recorder=recorder, versions=versions, gap_bounds=gap_bounds(policy.model))
+    assert torch.equal(weights(policy.model), weights(small_llama()))
+    assert all(p.grad is None for p in policy.model.parameters())
+    assert (versions, [name for name, _ in recorder.events]) == ([], ["step_refused"])
+
+
+def test_what_an_algorithm_writes_lies_in_every_checkpoint(tmp_path: Path) -> None:
+    algorithm = replace(imitation(), save=lambda folder: (folder / "critic.txt").write_text("weights"))
+    run(algorithm, small_policy(), tmp_path, steps=2, checkpoint_every=1)
+    assert [(tmp_path / f"stage-{n}" / "critic.txt").read_text() for n in (1, 2)] == ["weights"] * 2
+
+
 def test_with_a_kl_the_reference_is_a_frozen_copy_of_the_start(tmp_path: Path) -> None:
     policy, recorder = small_policy(), ListRecorder()
     seen: dict[int, Any] = {}
 
-    def watched(model: Any, sequences: Any, *, temperature: float) -> Tensor:
+    def watched(model: Any, sequences: Any, *, temperature: float, entropy: bool = False) -> TokenScores:
         seen[id(model)] = model
-        return tree_logprobs(model, sequences, temperature=temperature)
+        return tree_scores(model, sequences, temperature=temperature, entropy=entropy)
 
-    run(grpo_on(ALIVE, GrpoOptions(beta=0.1)), policy, tmp_path, recorder=recorder, logprobs=watched, lr=1e-2)
+    run(grpo_on(ALIVE, GrpoOptions(beta=0.1)), policy, tmp_path, recorder=recorder, scores=watched, lr=1e-2)
     assert len(seen) == 2
     (reference,) = (m for m in seen.values() if m is not policy.model)
     assert torch.equal(weights(reference), weights(small_llama()))
@@ -166,8 +218,8 @@ def test_the_learning_rate_follows_its_schedule(tmp_path: Path) -> None:
 def test_a_gradient_that_is_not_finite_stops_before_the_weights_change() -> None:
     model = small_llama()
 
-    def poisoned(model: Any, sequences: Any, *, temperature: float) -> Tensor:
-        return tree_logprobs(model, sequences, temperature=temperature) * float("nan")
+    def poisoned(model: Any, sequences: Any, *, temperature: float, entropy: bool = False) -> TokenScores:
+        return TokenScores(tree_logprobs(model, sequences, temperature=temperature) * float("nan"))
 
     batch = Batch(
         sequences=(ScoredSequence(token_ids=(2, 3, 1), prompt_length=2),),
@@ -181,8 +233,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change() -> None
             torch.optim.SGD(model.parameters(), lr=1.0),
             batch,
             loss_function(GrpoOptions()),
-            normalize="sequence",
-            logprobs=poisoned,
+            scores=poisoned,
             temperature=1.0,
             tokens_per_microbatch=100,
             max_grad_norm=1.0,
@@ -201,7 +252,8 @@ def test_a_checkpoint_opens_with_transformers_and_gives_the_same_logits(tmp_path
     state = json.loads((outcome.checkpoint / "groupwise.json").read_text())
     assert (state["stage"], state["step"], state["policy_version"]) == ("stage", 3, 13)
     assert state["algorithm"]["rows"]["q0"]["visits"] == 3
-    assert recorder.events == [("checkpoint", {"stage": "stage", "step": 3, "folder": str(outcome.checkpoint)})]
+    assert [name for name, _ in recorder.events] == ["memory", "checkpoint"]
+    assert recorder.events[1][1] == {"stage": "stage", "step": 3, "folder": str(outcome.checkpoint)}
 
 
 def test_checkpoints_come_every_so_many_steps_and_no_part_of_one_stays(tmp_path: Path) -> None:
@@ -228,10 +280,11 @@ def test_asked_to_stop_it_ends_after_the_step_with_a_checkpoint(tmp_path: Path) 
 
 def test_a_stage_with_nothing_left_ends_early_and_says_so(tmp_path: Path) -> None:
     recorder = ListRecorder()
-    algorithm = Algorithm(collect=lambda step: None, loss=lambda rows: None, normalize="token", temperature=1.0)  # type: ignore[arg-type, return-value]
+    algorithm = Algorithm(collect=lambda step: None, loss=lambda rows: None, temperature=1.0)  # type: ignore[arg-type, return-value]
     outcome = run(algorithm, small_policy(), tmp_path, recorder=recorder)
     assert (outcome.steps_done, outcome.policy_version) == (0, 10)
-    assert recorder.events[0] == ("nothing_left", {"stage": "stage", "step": 1})
+    assert outcome.diagnosis == "No training prompt is left to sample."
+    assert recorder.events[0] == ("nothing_left", {"stage": "stage", "step": 1, "diagnosis": outcome.diagnosis})
 
 
 class BeginsWithSeven:
@@ -253,6 +306,20 @@ def test_grpo_learns_what_is_paid_for(tmp_path: Path) -> None:
     assert rates[0] < 0.3
     assert sum(rates[-3:]) / 3 > 0.9
     assert max(row["logprob_gap_max"] for row in recorder.rows if row["updated"]) < 1e-4  # sampler and trainer agree
+
+
+def test_it_learns_with_allocated_sizes_and_replaced_groups(tmp_path: Path) -> None:
+    policy, recorder = small_policy(), ListRecorder()
+    options = GrpoOptions(scale="batch_std", nominal_group_size=12)
+    sampled = {"num_tasks": 5, "size_bounds": (4, 24), "extra_rounds": 2, "group_size": 12, "max_tokens": 3}
+    algorithm = grpo_on(TorchEngine(policy), options, verifier=BeginsWithSeven(), **sampled)
+    run(algorithm, policy, tmp_path, steps=16, recorder=recorder, lr=1e-2, gap_bounds=gap_bounds(policy.model))
+    rows = [row for row in recorder.rows if row["updated"]]
+    assert any(row["smallest_group"] < 12 < row["largest_group"] for row in rows)
+    assert any(row["num_rounds"] > 1 and row["num_kept_groups"] < row["num_groups"] for row in rows)
+    assert rows[0]["pass_rate"] < 0.3
+    assert rows[-1]["pass_rate"] > 0.8
+    assert max(row["logprob_gap_max"] for row in rows) < 1e-4
 
 
 def test_restricted_sampling_with_its_weight_is_no_gap_and_learns(tmp_path: Path) -> None:
@@ -289,8 +356,8 @@ def test_a_step_sampled_from_something_else_is_refused_before_its_update(tmp_pat
     assert torch.equal(weights(policy.model), after_first[0])
     assert all(p.grad is None for p in policy.model.parameters())
     assert (versions, len(recorder.rows), len(recorder.groups)) == ([11], 1, 2)  # step 2 has rollouts and no numbers
-    assert [name for name, _ in recorder.events] == ["step_refused", "checkpoint"]
-    assert recorder.events[0][1]["step"] == 2
+    assert [name for name, _ in recorder.events] == ["memory", "step_refused", "checkpoint"]
+    assert recorder.events[1][1]["step"] == 2
     saved = AutoModelForCausalLM.from_pretrained(tmp_path / "stage-1", dtype=torch.float32)
     assert torch.equal(weights(saved), after_first[0])
 

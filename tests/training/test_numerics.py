@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from training_cases import FakeEngine, ShiftedEngine, small_llama, small_policy, tasks_and_prompts
 
 from groupwise.errors import EngineError
-from groupwise.models import LoadedModel, ScoredSequence, padded_logprobs, tree_logprobs
+from groupwise.models import LoadedModel, ScoredSequence, TokenScores, padded_logprobs, padded_scores, tree_scores
 from groupwise.rollout import Engine, Sampling, TorchEngine
 from groupwise.training.numerics import (
     BOUNDS,
@@ -31,40 +30,40 @@ WHOLE = Sampling(max_tokens=8, temperature=0.8)
 
 
 def test_the_tree_passes() -> None:
-    assert check_logprobs(small_llama(), ROWS, logprobs=tree_logprobs) < 1e-5
+    assert check_logprobs(small_llama(), ROWS, scores=tree_scores) < 1e-5
 
 
 def test_a_path_that_forgets_a_token_is_refused() -> None:
-    def forgetful(model: Any, sequences: Any, *, temperature: float) -> Tensor:
+    def forgetful(model: Any, sequences: Any, *, temperature: float, entropy: bool = False) -> TokenScores:
         shifted = [
             ScoredSequence(token_ids=(2, *s.token_ids[2:]), prompt_length=s.prompt_length - 1) for s in sequences
         ]
-        return padded_logprobs(model, shifted, temperature=temperature)
+        return padded_scores(model, shifted, temperature=temperature)
 
     with pytest.raises(EngineError, match=r"disagree by .* nats.*\n.*attention_check = false"):
-        check_logprobs(small_llama(), ROWS, logprobs=forgetful)
+        check_logprobs(small_llama(), ROWS, scores=forgetful)
 
 
 def test_a_path_that_gives_nan_is_refused() -> None:
-    def broken(model: Any, sequences: Any, *, temperature: float) -> Tensor:
-        return padded_logprobs(model, sequences, temperature=temperature) * float("nan")
+    def broken(model: Any, sequences: Any, *, temperature: float, entropy: bool = False) -> TokenScores:
+        return TokenScores(padded_logprobs(model, sequences, temperature=temperature) * float("nan"))
 
     with pytest.raises(EngineError, match="nan"):
-        check_logprobs(small_llama(), ROWS, logprobs=broken)
+        check_logprobs(small_llama(), ROWS, scores=broken)
 
 
-def found(engine: Engine, policy: LoadedModel, sampling: Sampling = WHOLE, logprobs: Any = tree_logprobs) -> SamplerGap:
+def found(engine: Engine, policy: LoadedModel, sampling: Sampling = WHOLE, scores: Any = tree_scores) -> SamplerGap:
     prompts = tasks_and_prompts(2)[1]
-    return check_sampler(engine, policy.model, prompts, logprobs=logprobs, sampling=sampling, group_size=16, seed=1)
+    return check_sampler(engine, policy.model, prompts, scores=scores, sampling=sampling, group_size=16, seed=1)
 
 
-@pytest.mark.parametrize("logprobs", [tree_logprobs, padded_logprobs])
+@pytest.mark.parametrize("scores", [tree_scores, padded_scores])
 @pytest.mark.parametrize(
     "sampling", [WHOLE, replace(WHOLE, top_p=0.7), replace(WHOLE, top_k=3), replace(WHOLE, top_p=0.7, top_k=5)]
 )
-def test_the_engine_and_the_trainer_agree(sampling: Sampling, logprobs: Any) -> None:
+def test_the_engine_and_the_trainer_agree(sampling: Sampling, scores: Any) -> None:
     policy = small_policy()
-    gap = found(TorchEngine(policy, use_tree=logprobs is tree_logprobs), policy, sampling, logprobs)
+    gap = found(TorchEngine(policy, use_tree=scores is tree_scores), policy, sampling, scores)
     assert gap.num_tokens > 100
     assert gap.mean <= gap.p99 <= gap.largest < 1e-5
     if sampling == WHOLE:

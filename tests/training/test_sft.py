@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from training_cases import END, small_llama
 
 from groupwise.data.render import render_demonstration
-from groupwise.models import ScoredSequence, padded_logprobs, tree_logprobs
+from groupwise.models import ScoredSequence, padded_logprobs, tree_scores
 from groupwise.training.batch import Batch
 from groupwise.training.sft import loss, sft
 from groupwise.training.step import optimizer_step
@@ -49,8 +49,7 @@ def step(model: torch.nn.Module, batch: Batch, optimizer: torch.optim.Optimizer,
         optimizer,
         batch,
         loss,
-        normalize=sft(ROWS, tasks_per_step=1, seed=0).normalize,
-        logprobs=tree_logprobs,
+        scores=tree_scores,
         temperature=1.0,
         tokens_per_microbatch=limit,
         max_grad_norm=1.0,

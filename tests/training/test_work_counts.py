@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,8 @@ from training_cases import (
 )
 from transformers import PreTrainedModel
 
-from groupwise.models import ScoredSequence, TokenTree, padded_logprobs, tree_logprobs
+from groupwise.models import ScoredSequence, TokenScores, TokenTree, padded_scores, tree_scores
+from groupwise.models.logprobs import ScoreFunction
 from groupwise.models.reference import Reference, frozen_reference
 from groupwise.models.token_tree import count_nodes
 from groupwise.models.tree_attention import TreePlan
@@ -96,23 +97,24 @@ def step(
     *,
     tokens_per_microbatch: int = WHOLE_STEP,
     reference: Reference | None = None,
-    logprobs: Callable[..., Tensor] = tree_logprobs,
+    scores: ScoreFunction = tree_scores,
 ) -> tuple[Counts, dict[str, float]]:
     """One optimizer step of a small model, and what it did."""
     model = small_llama()
     with watched(model) as work:
 
-        def counted(of: PreTrainedModel, sequences: list[ScoredSequence], *, temperature: float) -> Tensor:
+        def counted(
+            of: PreTrainedModel, sequences: Sequence[ScoredSequence], *, temperature: float, entropy: bool = False
+        ) -> TokenScores:
             with HeadRows(work):
-                return logprobs(of, sequences, temperature=temperature)
+                return scores(of, sequences, temperature=temperature, entropy=entropy)
 
         metrics = optimizer_step(
             model,
             torch.optim.SGD(model.parameters(), lr=0.1),
             batch,
             loss_function(options),
-            normalize=options.normalize,
-            logprobs=counted,
+            scores=counted,
             temperature=1.0,
             tokens_per_microbatch=tokens_per_microbatch,
             max_grad_norm=1.0,
@@ -173,7 +175,7 @@ def test_a_step_forwards_every_distinct_prefix_once() -> None:
 def test_the_padded_path_forwards_every_token() -> None:
     """The same step without a tree: 24 rows as long as the longest. What the counts above are compared with."""
     batch = batch_of(groups_of(PROMPTS, group_size=8, length=5), GrpoOptions())
-    work, _ = step(batch, GrpoOptions(), logprobs=padded_logprobs)
+    work, _ = step(batch, GrpoOptions(), scores=padded_scores)
     assert work.embedded == [24 * (33 + 5)]
     assert work.head_rows == 24 * (33 + 5)
 
@@ -299,8 +301,7 @@ def test_a_whole_step_is_one_prefill_the_decoding_and_one_training_forward() -> 
             torch.optim.SGD(policy.model.parameters(), lr=0.1),
             batch,
             loss_function(options),
-            normalize=options.normalize,
-            logprobs=tree_logprobs,
+            scores=tree_scores,
             temperature=1.0,
             tokens_per_microbatch=WHOLE_STEP,
             max_grad_norm=1.0,

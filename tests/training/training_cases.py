@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from groupwise.models import LoadedModel, tree_logprobs
+from groupwise.models import LoadedModel, tree_scores
 from groupwise.rollout import Engine, Sampling
+from groupwise.rollout.engine import group_sizes
 from groupwise.training.batch import Batch
 from groupwise.training.grpo import GrpoOptions, loss_function, make_batch, step_advantages
 from groupwise.training.step import optimizer_step
@@ -110,8 +111,7 @@ def weights_after_plain_descent(batch: Batch, options: GrpoOptions, *, tokens_pe
         torch.optim.SGD(model.parameters(), lr=1.0),
         batch,
         loss_function(options),
-        normalize=options.normalize,
-        logprobs=tree_logprobs,
+        scores=tree_scores,
         temperature=1.0,
         tokens_per_microbatch=tokens_per_microbatch,
         max_grad_norm=float("inf"),
@@ -124,16 +124,23 @@ class FakeEngine:
 
     def __init__(self, answer: Callable[[int, int], Completion]) -> None:
         self.answer = answer
-        self.calls: list[tuple[int, Sampling, int]] = []
+        self.calls: list[tuple[int | Sequence[int], Sampling, int]] = []
         self.versions: list[int] = []
 
     def generate(
-        self, prompts: Sequence[Prompt], group_size: int, sampling: Sampling, *, seed: int, progress: Any = None
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int | Sequence[int],
+        sampling: Sampling,
+        *,
+        seed: int,
+        progress: Any = None,
     ) -> list[list[Completion]]:
         self.calls.append((group_size, sampling, seed))
+        sizes = group_sizes(len(prompts), group_size)
         if progress is not None:
-            progress(len(prompts) * group_size, len(prompts) * group_size)
-        return [[self.answer(p, c) for c in range(group_size)] for p in range(len(prompts))]
+            progress(sum(sizes), sum(sizes))
+        return [[self.answer(p, c) for c in range(size)] for p, size in enumerate(sizes)]
 
     def set_policy_version(self, version: int) -> None:
         self.versions.append(version)
@@ -147,7 +154,13 @@ class ShiftedEngine:
         self.calls = 0
 
     def generate(
-        self, prompts: Sequence[Prompt], group_size: int, sampling: Sampling, *, seed: int, progress: Any = None
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int | Sequence[int],
+        sampling: Sampling,
+        *,
+        seed: int,
+        progress: Any = None,
     ) -> list[list[Completion]]:
         offset = self.offset if self.calls >= self.start else 0.0
         self.calls += 1

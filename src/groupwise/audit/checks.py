@@ -43,12 +43,16 @@ def smallest(judged: Iterable[Judged], whys: Mapping[int, str] | None = None) ->
 def gold_findings(
     tasks: Sequence[Task], unusable: Sequence[UnusableGold], golds: Sequence[Judged], *, dropped: bool
 ) -> list[Finding]:
-    """Every gold earns 1, or the recipe drops its task."""
+    """Every gold earns 1, or the recipe drops its task. A composition's check() has proved what its parts pay: there, a
+    gold that is solved may earn less, from a part that is an opinion."""
     blocking = {u.task_id: u.reason for u in unusable if u.blocking}
     weak = {u.task_id: u.reason for u in unusable if not u.blocking}
     by_id = {task.id: task for task in tasks}
-    failed = [j for j in golds if j.verdict.reward != 1.0 and j.task.id not in blocking]
+    short = [j for j in golds if j.verdict.reward != 1.0 and j.task.id not in blocking]
+    failed = [j for j in short if not (j.verdict.parts and j.verdict.outcome)]
     found = f"{sum(j.verdict.reward == 1.0 for j in golds)} of {len(tasks)} golds earn 1"
+    if opinions := len(short) - len(failed):
+        found += f", {opinions} are solved and earn less for an opinion"
     if unknown := len(tasks) - len(golds) - len(blocking):
         found += f", {unknown} tasks have no known gold"
     if blocking:

@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from groupwise.cli import audit, demo, evaluate, score, train, variants
+from groupwise.cli import audit, bakeoff, curate, demo, doctor, evaluate, pairs, plan, score, train, variants
 from groupwise.errors import GroupwiseError
 
 app = typer.Typer(
@@ -22,10 +22,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("audit")(audit.audit)
+app.command("curate")(curate.curate)
+app.command("plan")(plan.plan)
+app.command("pairs")(pairs.pairs)
 app.command("train")(train.train)
+app.command("bakeoff")(bakeoff.bakeoff)
 app.command("eval")(evaluate.evaluate)
 app.command("score")(score.score)
 app.command("variants")(variants.variants)
+app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 
 

@@ -78,11 +78,14 @@ class Terminal:
 
     def outcome(self, directory: RunDirectory, summary: RunSummary) -> None:
         """The table at the end of a run, where it is, and the one command that comes next."""
+        from groupwise.models.reward_files import FACTS_FILE
         from groupwise.runs import stage_table
 
         self.table(stage_table(summary.stages))
         self.line(f"Run directory: {directory.path}")
-        checkpoints = sorted(directory.checkpoints.iterdir(), key=lambda p: p.stat().st_mtime)
+        # a reward model has no LM head: its stage has named its folder, and this command would make up a random one
+        policies = [folder for folder in directory.checkpoints.iterdir() if not (folder / FACTS_FILE).is_file()]
+        checkpoints = sorted(policies, key=lambda p: p.stat().st_mtime)
         if checkpoints:
             self.line("Load the trained model:")
             load = f"AutoModelForCausalLM.from_pretrained({str(checkpoints[-1])!r})"

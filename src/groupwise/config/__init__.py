@@ -1,5 +1,6 @@
 """Recipes: one TOML file in, one checked and frozen Recipe out. Read recipe.py first, then one file a section."""
 
+from .algorithm_grpo import GrpoSection
 from .audit import AuditSection
 from .curation import CurationSection
 from .data import ColumnsSection, DataSection, SplitSection
@@ -10,7 +11,7 @@ from .model import LoraSection, ModelSection
 from .recipe import Recipe
 from .rollout import RolloutSection
 from .scoring import ScoringRecipe, load_scoring_recipe, scoring_part
-from .stage import AlgorithmSection, GrpoSection, OptimSection, SftSection, StageSection
+from .stage import AlgorithmSection, OptimSection, SftSection, StageSection
 from .verifier import ComposeVerifierSection, PartSection, VerifierSection
 from .verifier_sql import SqlVerifierSection
 

@@ -19,6 +19,10 @@ class ColumnsSection(Section):
     """Column with the prompt: text, or a list of chat messages. Not read where data.prompt_template is given."""
     demonstration: str = "completion"
     """Column with a completion worth imitating: text, or a list of one assistant message."""
+    chosen: str = "chosen"
+    """Column of data.pairs with the better completion: text, or chat messages that end with the assistant's."""
+    rejected: str = "rejected"
+    """Column of data.pairs with the worse completion. Same forms as chosen."""
 
 
 class SplitSection(Section):
@@ -43,6 +47,9 @@ class DataSection(Section):
     """Tasks for evaluation that training never sees. Same forms as train."""
     demonstrations: str | None = None
     """Tasks with a demonstration, for SFT; None = none. Same forms as train."""
+    pairs: str | None = None
+    """Two completions of each prompt, one of them better, for DPO and reward models; None = none. Same forms as train;
+    also beside source. `groupwise pairs` makes such a file."""
     source: str | None = None
     """One file or hub id to be divided by [data.split], instead of train and heldout."""
     split: SplitSection | None = None
@@ -89,7 +96,7 @@ class DataSection(Section):
     @model_validator(mode="after")
     def _one_way_in(self) -> DataSection:
         files = {name for name in ("train", "heldout", "demonstrations") if getattr(self, name) is not None}
-        if self.source is None and not files:
+        if self.source is None and not files and self.pairs is None:
             raise problem("", "names no tasks; give train and heldout (files), or source and [data.split]")
         if self.source is not None and files:
             key = sorted(files)[0]
@@ -98,14 +105,16 @@ class DataSection(Section):
             raise problem("source", "needs [data.split], which says how many tasks are held out")
         if self.source is None and self.split is not None:
             raise problem("split", "divides data.source, which is not given; set source, or remove [data.split]")
-        if files and (self.heldout is None or files == {"heldout"}):
+        if self.pairs is not None:
+            files.add("pairs")
+        if self.source is None and (self.heldout is None or files == {"heldout"}):
             raise problem(
                 "",
-                "needs heldout, and train or demonstrations (or both); given: {given}",
+                "needs heldout, and train, demonstrations or pairs; given: {given}",
                 given=", ".join(sorted(files)),
             )
-        for name in ("train", "demonstrations"):
-            if files and getattr(self, name) == self.heldout:
+        for name in ("train", "demonstrations", "pairs"):
+            if self.source is None and getattr(self, name) == self.heldout:
                 raise problem(
                     "heldout", "is the same as {name}; held-out tasks that were trained on measure memory", name=name
                 )

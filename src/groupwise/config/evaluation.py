@@ -19,6 +19,9 @@ class EvaluationSection(Section):
     num_prompts: int | None = Field(default=None, ge=1)
     """Use only this many held-out tasks, 1 or more, the same ones each time; None = all."""
 
+    base: bool = True
+    """Measure the model before the first stage, too; false = it was measured elsewhere."""
+
     @model_validator(mode="after")
     def _measures_something(self) -> EvaluationSection:
         if self.samples_per_prompt == 0 and not self.greedy:

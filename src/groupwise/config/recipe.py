@@ -6,7 +6,12 @@ from pathlib import Path
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from .algorithm_grpo import GrpoSection
+from .algorithm_grpo_rules import refuse_misfit
+from .algorithm_ppo import PpoSection, with_critic_path
+from .algorithm_reward_model import RewardModelSection
 from .audit import AuditSection
+from .budget import BudgetSection
 from .curation import CurationSection
 from .data import DataSection
 from .evaluation import EvaluationSection
@@ -14,7 +19,7 @@ from .model import ModelSection
 from .rollout import RolloutSection
 from .section import Many, Section, problem
 from .stage import SftSection, StageSection
-from .verifier import VerifierSection, with_paths
+from .verifier import ComposeVerifierSection, VerifierSection, with_paths
 
 
 class Recipe(Section):
@@ -48,6 +53,8 @@ class Recipe(Section):
     """Selecting prompts."""
     audit: AuditSection = AuditSection()
     """Attacking the verifier before training."""
+    budget: BudgetSection | None = None
+    """A limit of what training spends; None = every stage does all its steps."""
     stages: Many[StageSection] = Field(min_length=1)
     """Training, one stage after the other; 1 or more."""
 
@@ -89,13 +96,24 @@ class Recipe(Section):
             update={
                 "output_dir": str(self.resolve(self.output_dir).absolute()),
                 "model": moved(self.model, "name"),
-                "data": moved(self.data, "train", "heldout", "demonstrations", "source", "schema_from"),
+                "data": moved(self.data, "train", "heldout", "demonstrations", "pairs", "source", "schema_from"),
+                "curation": moved(self.curation, "ledger"),
                 "verifier": with_paths(self.verifier, moved),
+                "stages": tuple(
+                    stage.model_copy(update={"algorithm": with_critic_path(stage.algorithm, moved)})
+                    if isinstance(stage.algorithm, PpoSection)
+                    else stage
+                    for stage in self.stages
+                ),
             }
         )
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Recipe:
+        if not self.evaluation.base and isinstance(self.stages[0].algorithm, RewardModelSection):
+            raise problem(
+                "evaluation.base", "is false, and the first stage repeats that measurement: it is a reward_model"
+            )
         seen: dict[str, int] = {}
         for index, stage in enumerate(self.stages):
             if stage.name in seen:
@@ -108,10 +126,15 @@ class Recipe(Section):
             self._stage_has_data(index, stage)
             self._stage_knows_its_sampling(index, stage)
             self._stage_can_shape_lengths(index, stage)
+            if isinstance(stage.algorithm, GrpoSection):
+                by_parts = isinstance(self.verifier, ComposeVerifierSection) and self.verifier.normalize_parts
+                refuse_misfit(f"stages.{index}.algorithm", stage.algorithm, self.rollout, compares_parts=by_parts)
+            if isinstance(stage.algorithm, PpoSection):
+                self._ppo_fits(f"stages.{index}.algorithm", stage.algorithm)
         return self
 
     def _stage_can_shape_lengths(self, index: int, stage: StageSection) -> None:
-        penalty = None if isinstance(stage.algorithm, SftSection) else stage.algorithm.length_penalty
+        penalty = stage.algorithm.length_penalty if isinstance(stage.algorithm, GrpoSection) else None
         if penalty is not None and penalty.free_tokens >= self.rollout.max_completion_tokens:
             raise problem(
                 f"stages.{index}.algorithm.length_penalty.free_tokens",
@@ -120,7 +143,7 @@ class Recipe(Section):
             )
 
     def _stage_knows_its_sampling(self, index: int, stage: StageSection) -> None:
-        if isinstance(stage.algorithm, SftSection) or stage.algorithm.importance_cap is not None:
+        if not isinstance(stage.algorithm, GrpoSection) or stage.algorithm.importance_cap is not None:
             return
         if self.rollout.is_restricted:
             raise problem(
@@ -134,8 +157,32 @@ class Recipe(Section):
                 top_k=self.rollout.top_k,
             )
 
+    def _ppo_fits(self, place: str, ppo: PpoSection) -> None:
+        if self.rollout.is_restricted:
+            raise problem(
+                f"{place}.name",
+                "learns from tokens drawn from all tokens; rollout.top_p = {top_p} and rollout.top_k = {top_k} "
+                "leave some out, which biases the gradient.\n"
+                "  Sample from all (rollout.top_p = 1, rollout.top_k = 0), or sharpen with rollout.temperature, which "
+                "the loss follows",
+                top_p=self.rollout.top_p,
+                top_k=self.rollout.top_k,
+            )
+        if ppo.retire and not self.curation.enabled:
+            raise problem(f"{place}.retire", "leaves the choice of prompts to [curation], and curation.enabled = false")
+        num_completions = self.rollout.prompts_per_step * ppo.completions_per_prompt
+        if ppo.minibatches > num_completions:
+            raise problem(
+                f"{place}.minibatches",
+                "must be at most the {num} completions of a step (rollout.prompts_per_step = {prompts} times "
+                "completions_per_prompt = {each})",
+                num=num_completions,
+                prompts=self.rollout.prompts_per_step,
+                each=ppo.completions_per_prompt,
+            )
+
     def _stage_has_data(self, index: int, stage: StageSection) -> None:
-        if isinstance(stage.algorithm, SftSection):
+        if isinstance(stage.algorithm, SftSection) and stage.algorithm.source == "demonstrations":
             if self.data.split is None and self.data.demonstrations is None:
                 raise problem(
                     f"stages.{index}.algorithm.name",
@@ -145,6 +192,12 @@ class Recipe(Section):
                 raise problem(
                     f"stages.{index}.algorithm.name",
                     "imitates demonstrations and there are none; set data.split.demonstrations to 1 or more",
+                )
+        elif stage.learns_from_pairs:
+            if self.data.pairs is None:
+                raise problem(
+                    f"stages.{index}.algorithm.name",
+                    "learns from pairs and there are none; set data.pairs (`groupwise pairs` makes such a file)",
                 )
         elif self.data.source is None and self.data.train is None:
             raise problem(f"stages.{index}.algorithm.name", "learns from tasks and there are none; set data.train")

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from .section import Many, Section, problem
+
+
+class AllocationSection(Section):
+    """Prompts whose outcome is open get more rollouts, others fewer; a step samples as many as without, and every
+    prompt counts the same. Best with algorithm.scale = "none" or "batch_std": a group's own std depends on its size."""
+
+    min_group_size: int = Field(default=4, ge=2, le=256)
+    """Fewest rollouts of a prompt, 2 or more, at most rollout.group_size."""
+    max_group_size: int = Field(default=32, ge=2, le=256)
+    """Most rollouts of a prompt, at least rollout.group_size, at most 256."""
 
 
 class RolloutSection(Section):
@@ -15,7 +25,12 @@ class RolloutSection(Section):
     group_size: int = Field(default=8, ge=2, le=256)
     """Rollouts per prompt (G), 2 to 256. Larger groups waste fewer prompts."""
     prompts_per_step: int = Field(default=8, ge=1)
-    """Different prompts in one optimizer step, 1 or more."""
+    """Different prompts in one optimizer step, 1 or more; with extra_rounds, live ones."""
+    extra_rounds: int = Field(default=0, ge=0)
+    """Times that a step samples more prompts in place of those that were all or none solved (DAPO's dynamic sampling),
+    until prompts_per_step others are there. What was replaced is recorded, and not learned from; 0 = nothing is."""
+    allocation: AllocationSection | None = None
+    """Different group sizes, group_size on average, by what is known of each prompt; None = group_size for each."""
     temperature: float = Field(default=1.0, gt=0)
     """Divides the logits before sampling, above 0; 1 = the model's own distribution."""
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -51,6 +66,24 @@ class RolloutSection(Section):
         if temperature == 0 and temperature is not False:
             raise problem("", "is not possible: every rollout of a group would be the same; allowed: above 0")
         return temperature
+
+    @model_validator(mode="after")
+    def _sizes_lie_around_the_mean(self) -> RolloutSection:
+        if self.allocation is None:
+            return self
+        if self.allocation.min_group_size > self.group_size:
+            raise problem(
+                "allocation.min_group_size",
+                "must be group_size = {size} or less: that is the mean over the prompts",
+                size=self.group_size,
+            )
+        if self.allocation.max_group_size < self.group_size:
+            raise problem(
+                "allocation.max_group_size",
+                "must be group_size = {size} or more: that is the mean over the prompts",
+                size=self.group_size,
+            )
+        return self
 
     @field_validator("stop")
     @classmethod

@@ -8,65 +8,64 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from .algorithm_dpo import DpoSection
+from .algorithm_grpo import GrpoSection
+from .algorithm_ppo import PpoSection
+from .algorithm_reward_model import RewardModelSection
 from .section import Section, problem
 
 NAME_PATTERN = r"^[A-Za-z0-9._-]+$"
+BEST_OF_N_DEFAULTS = {"samples_per_prompt": 8, "max_per_prompt": 1, "prefer": "random"}
+"""Settings of an sft stage that mean nothing where its demonstrations come from the data."""
 
 
 class SftSection(Section):
-    """Supervised fine-tuning on demonstrations."""
+    """Supervised fine-tuning on demonstrations: those of the data, or completions that the verifier judged right."""
 
     name: Literal["sft"]
     """sft."""
     tasks_per_step: int = Field(default=8, ge=1)
     """Demonstrations in one optimizer step, 1 or more."""
+    source: Literal["demonstrations", "best_of_n"] = "demonstrations"
+    """demonstrations = those of the data; best_of_n = right completions that the model samples of the training tasks
+    when the stage begins (rejection-sampling fine-tuning). Several such stages in a row: each samples anew."""
+    samples_per_prompt: int | None = Field(default=None, ge=1)
+    """best_of_n: completions sampled of every training prompt, 1 or more; default 8."""
+    max_per_prompt: int | None = Field(default=None, ge=1)
+    """best_of_n: most demonstrations of one prompt, with different texts, 1 or more; default 1, so that easy prompts do
+    not count for more."""
+    prefer: Literal["random", "shortest"] | None = None
+    """best_of_n: which of more right texts are taken: random = any, drawn with the seed, each text as likely as the
+    others however often it was sampled; shortest = those of fewest tokens. Default random."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_for_best_of_n(cls, values: Any) -> Any:
+        """The defaults that hold for best_of_n alone."""
+        if isinstance(values, Mapping) and values.get("source") == "best_of_n":
+            return {**BEST_OF_N_DEFAULTS, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _settings_of_the_source(self) -> SftSection:
+        if self.source == "demonstrations":
+            for name in BEST_OF_N_DEFAULTS:
+                if getattr(self, name) is not None:
+                    raise problem(
+                        name, 'has no effect with source = "demonstrations"; remove it, or write source = "best_of_n"'
+                    )
+        elif (self.max_per_prompt or 0) > (self.samples_per_prompt or 0):
+            raise problem(
+                "max_per_prompt",
+                "must be samples_per_prompt = {samples} or less: no prompt can give more",
+                samples=self.samples_per_prompt,
+            )
+        return self
 
 
-class LengthPenaltySection(Section):
-    """Right answers earn less the longer they are; wrong ones keep what they have, so a group without a right answer is
-    left as it is."""
-
-    strength: float = Field(gt=0, lt=1)
-    """What an answer of rollout.max_completion_tokens loses of its reward, above 0, under 1."""
-    free_tokens: int = Field(ge=0)
-    """Tokens that cost nothing, 0 or more, fewer than rollout.max_completion_tokens; beyond them it grows evenly."""
-
-
-class GrpoSection(Section):
-    """Group relative policy optimisation. The defaults are GRPO as published; each option names one known variant."""
-
-    name: Literal["grpo"]
-    """grpo."""
-    scale: Literal["std", "none", "batch_std"] = "std"
-    """What divides a centred reward: its group's std (GRPO), nothing (Dr. GRPO), or the std of the whole step."""
-    std: Literal["population", "sample"] = "population"
-    """population = divide by G, sample = divide by G - 1. Without effect where scale = "none"."""
-    normalize: Literal["sequence", "token", "constant"] = "sequence"
-    """Denominator of the loss: sequence = mean of each completion first (GRPO), token = all trained tokens (DAPO),
-    constant = completions x rollout.max_completion_tokens (Dr. GRPO)."""
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """The ratio is clipped below at 1 - clip_low; above 0, under 1. With one update a batch the ratio is always 1."""
-    clip_high: float | None = Field(default=None, gt=0)
-    """The ratio is clipped above at 1 + clip_high, above 0; None = the same as clip_low."""
-    beta: float = Field(default=0.0, ge=0)
-    """Weight of the KL to the model at the start of the stage, 0 or more; 0 = no KL and no reference model."""
-    kl: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of that KL. Without effect where beta = 0."""
-    eps: float = Field(default=1e-6, ge=0)
-    """Added to the std before the division, 0 or more."""
-    importance_cap: float | None = Field(default=None, ge=1)
-    """A number, 1 or more, such as 2: each token's loss is weighted by min(p trainer / p sampler, importance_cap), a
-    constant. Needed with rollout.top_p or rollout.top_k, which leave tokens out; otherwise the weight is 1 up to
-    rounding. None = no weight."""
-    skip_dead_groups: bool = True
-    """Spend no forward and backward pass on groups without a gradient (all or none solved)."""
-    max_unscored_frac: float = Field(default=0.1, ge=0, le=1)
-    """Stop where the verifier cannot judge more than this share of a step's completions, 0 to 1."""
-    length_penalty: LengthPenaltySection | None = None
-    """What long right answers lose; None = nothing. Dead groups are still told by their outcomes."""
-
-
-AlgorithmSection = Annotated[SftSection | GrpoSection, Field(discriminator="name")]
+AlgorithmSection = Annotated[
+    SftSection | GrpoSection | PpoSection | DpoSection | RewardModelSection, Field(discriminator="name")
+]
 """Every algorithm, told apart by `name`."""
 
 
@@ -99,7 +98,11 @@ class OptimSection(Section):
 
 
 class StageSection(Section):
-    """One algorithm for so many steps."""
+    """One algorithm for so many steps, from the weights that the stage before it left.
+
+    Iterated methods are several stages: grpo twice is iterative GRPO, because the reference of its KL is the model at
+    the start of the stage; sft twice with source = "best_of_n" samples new demonstrations from what the first learned.
+    """
 
     name: str = Field(pattern=NAME_PATTERN)
     """Unique in the recipe; letters, digits, - _ and . only; default = the algorithm's name."""
@@ -111,6 +114,22 @@ class StageSection(Section):
     """The optimizer."""
     checkpoint_every: int = Field(default=0, ge=0)
     """Steps between checkpoints; 0 = only at the end of the stage."""
+
+    @property
+    def learns_from_rollouts(self) -> bool:
+        """True where the stage samples the training tasks and has a verifier judge them. Not part of the TOML text."""
+        return not isinstance(self.algorithm, SftSection | DpoSection | RewardModelSection)
+
+    @property
+    def selects_prompts(self) -> bool:
+        """True where [curation] chooses the training tasks and sets some aside. Not part of the TOML text."""
+        return self.algorithm.retire if isinstance(self.algorithm, PpoSection) else self.learns_from_rollouts
+
+    @property
+    def learns_from_pairs(self) -> bool:
+        """True where the stage learns from data.pairs. Not part of the TOML text."""
+        section = self.algorithm
+        return isinstance(section, RewardModelSection) or (isinstance(section, DpoSection) and section.source == "data")
 
     @model_validator(mode="before")
     @classmethod

@@ -10,8 +10,9 @@ from pydantic import Field, model_validator
 from .section import Many, Section, problem
 from .verifier_classification import ClassificationVerifierSection
 from .verifier_extraction import ExtractionVerifierSection
-from .verifier_function import FunctionVerifierSection
+from .verifier_function import FunctionVerifierSection, with_function_file
 from .verifier_math import MathVerifierSection
+from .verifier_reward_model import RewardModelVerifierSection
 from .verifier_sql import SqlVerifierSection
 from .verifier_tools import ToolsVerifierSection
 
@@ -21,7 +22,8 @@ PartVerifierSection = Annotated[
     | ExtractionVerifierSection
     | ClassificationVerifierSection
     | MathVerifierSection
-    | FunctionVerifierSection,
+    | FunctionVerifierSection
+    | RewardModelVerifierSection,
     Field(discriminator="kind"),
 ]
 """Every kind that can be a part of a composition, told apart by `kind`."""
@@ -75,6 +77,7 @@ VerifierSection = Annotated[
     | ClassificationVerifierSection
     | MathVerifierSection
     | FunctionVerifierSection
+    | RewardModelVerifierSection
     | ComposeVerifierSection,
     Field(discriminator="kind"),
 ]
@@ -85,12 +88,15 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     "tools": ("world", "functions"),
     "extraction": ("schema_file",),
     "classification": ("rationale_examples",),
+    "reward_model": ("path",),
 }
-"""The fields of each kind that name files."""
+"""The fields of each kind that name files; that of a function names what is in the file, too."""
 
 
 def with_paths(section: VerifierSection, moved: Callable[..., Section]) -> Section:
     """The section with moved(section, *names of its path fields), in every part of a composition."""
+    if isinstance(section, FunctionVerifierSection):
+        return with_function_file(section, moved)
     if not isinstance(section, ComposeVerifierSection):
         return moved(section, *PATHS.get(section.kind, ()))
     parts = tuple(part.model_copy(update={"verifier": with_paths(part.verifier, moved)}) for part in section.parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -44,3 +45,17 @@ class FunctionVerifierSection(Section):
         if self.threshold is not None and not self.reward_min < self.threshold <= self.reward_max:
             raise problem("threshold", "must be above reward_min and at most reward_max")
         return self
+
+
+def with_function_file(section: FunctionVerifierSection, moved: Callable[..., Section]) -> Section:
+    """The section with the file of the function as moved(section, "path") names it.
+
+    A module that is a file beside the recipe becomes that file. A module in a package stays a module: what it imports
+    by a relative name needs the package.
+    """
+    source, _, name = section.path.rpartition(":")
+    if "." in source and not source.endswith(".py"):
+        return section
+    file = source if source.endswith(".py") else f"{source}.py"
+    found = moved(section.model_copy(update={"path": file}), "path").model_dump()["path"]
+    return section if found == file else section.model_copy(update={"path": f"{found}:{name}"})

@@ -24,6 +24,16 @@ class Columns(Protocol):
         """Column with a completion worth imitating."""
         ...
 
+    @property
+    def chosen(self) -> str:
+        """Column with the better completion of a pair."""
+        ...
+
+    @property
+    def rejected(self) -> str:
+        """Column with the worse completion of a pair."""
+        ...
+
 
 class Split(Protocol):
     """How one source is divided."""
@@ -64,6 +74,11 @@ class DataOptions(Protocol):
 
     @property
     def demonstrations(self) -> str | None:
+        """File or hub id; None = none."""
+        ...
+
+    @property
+    def pairs(self) -> str | None:
         """File or hub id; None = none."""
         ...
 

@@ -58,10 +58,15 @@ def render_demonstration(task: Task, tokenizer: Tokenizer, end_token_id: int) ->
     """
     if not task.demonstration:
         raise DataError(f"task {task.id} has no demonstration; set data.columns.demonstration.")
-    ids = list(tokenizer.encode(task.demonstration, add_special_tokens=False))
+    return render_prompt(task, tokenizer), (*completion_ids(task.demonstration, tokenizer, end_token_id), end_token_id)
+
+
+def completion_ids(text: str, tokenizer: Tokenizer, end_token_id: int) -> tuple[int, ...]:
+    """The ids of a completion encoded on its own, without special tokens and without end tokens at its end."""
+    ids = list(tokenizer.encode(text, add_special_tokens=False))
     while ids and ids[-1] == end_token_id:
         ids.pop()
-    return render_prompt(task, tokenizer), (*ids, end_token_id)
+    return tuple(ids)
 
 
 def drop_long(prompts: Sequence[Prompt], *, max_tokens: int) -> tuple[tuple[Prompt, ...], int]:

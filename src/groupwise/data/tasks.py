@@ -29,21 +29,34 @@ def load_tasks(options: DataOptions, folder: Path, seed: int) -> TaskSets:
     Raises:
         DataError: files, columns or values that cannot be used, an empty set, two equal ids, held-out prompts in train.
     """
-    rows = _read_sets(options, folder, seed)
-    schemas: dict[Path, str] = {}
-    sets = TaskSets(
-        demonstrations=_to_tasks(rows.demonstrations, "demonstrations", options, folder, schemas),
-        train=_to_tasks(rows.train, "train", options, folder, schemas),
-        heldout=_to_tasks(rows.heldout, "heldout", options, folder, schemas),
-    )
+    sets = tasks_of(read_sets(options, folder, seed), options, folder)
     refuse_leaks(sets)
     return sets
 
 
-def _read_sets(options: DataOptions, folder: Path, seed: int) -> RowSets:
+def tasks_of(rows: RowSets, options: DataOptions, folder: Path) -> TaskSets:
+    """The task of each row, in the same order; nothing is refused for standing in two sets.
+
+    Raises:
+        DataError: columns or values that cannot be used, two equal ids.
+    """
+    schemas: dict[Path, str] = {}
+    return TaskSets(
+        demonstrations=_to_tasks(rows.demonstrations, "demonstrations", options, folder, schemas),
+        train=_to_tasks(rows.train, "train", options, folder, schemas),
+        heldout=_to_tasks(rows.heldout, "heldout", options, folder, schemas),
+    )
+
+
+def read_sets(options: DataOptions, folder: Path, seed: int) -> RowSets:
+    """The rows of a recipe, filtered and divided.
+
+    Raises:
+        DataError: files that cannot be used, or an empty set.
+    """
     if options.source is not None and options.split is not None:
         return split_rows(_filtered(options.source, options, folder), options.split, seed)
-    if options.heldout is None or (options.train is None and options.demonstrations is None):
+    if options.heldout is None or (options.train is None and options.demonstrations is None and options.pairs is None):
         raise DataError("[data] names no tasks; give train and heldout (files), or source and [data.split].")
     return RowSets(
         demonstrations=_filtered(options.demonstrations, options, folder),
@@ -56,13 +69,18 @@ def _filtered(source: str | None, options: DataOptions, folder: Path) -> tuple[R
     if source is None:
         return ()
     rows = read_rows(source, folder)
-    kept = tuple(row for row in rows if _passes(row, options))
+    kept = tuple(row for row in rows if passes(row, options))
     if not kept:
         raise DataError(f"{source}: none of {len(rows)} rows passes data.where and data.where_not; loosen them.")
     return kept
 
 
-def _passes(row: Row, options: DataOptions) -> bool:
+def passes(row: Row, options: DataOptions) -> bool:
+    """True where data.where and data.where_not keep the row.
+
+    Raises:
+        DataError: a column of the filters is missing.
+    """
     wanted = all(row.value(column) in values for column, values in options.where.items())
     return wanted and not any(row.value(column) in values for column, values in options.where_not.items())
 
@@ -84,10 +102,7 @@ def _to_tasks(
 
 
 def _to_task(row: Row, set_name: str, options: DataOptions, folder: Path, schemas: dict[Path, str]) -> Task:
-    columns = dict(row.columns)
-    if options.schema_from is not None:
-        columns[_SCHEMA] = _schema(row, options.schema_from, folder, schemas)
-    prompt, demonstration, used = _read_row(row, columns, options)
+    prompt, demonstration, columns = read_task_row(row, options, folder, schemas)
     name = options.columns.demonstration
     if demonstration is None and columns.get(name) is not None:
         demonstration = read_completion(columns[name], row.place, name)
@@ -99,10 +114,27 @@ def _to_task(row: Row, set_name: str, options: DataOptions, folder: Path, schema
         )
     return Task(
         id=_id(row, set_name, options.columns.id),
-        prompt=_with_system(prompt, _system_text(row, columns, options), row.place),
+        prompt=prompt,
         demonstration=demonstration,
-        columns={column: value for column, value in columns.items() if column != used},
+        columns=columns,
     )
+
+
+def read_task_row(
+    row: Row, options: DataOptions, folder: Path, schemas: dict[Path, str]
+) -> tuple[str | tuple[Message, ...], str | None, dict[str, Any]]:
+    """The prompt of a row as the options build it, the demonstration where the row is a conversation, and the columns
+    that are left. `schemas` remembers the schemas that were read.
+
+    Raises:
+        DataError: columns or values that cannot be used.
+    """
+    columns = dict(row.columns)
+    if options.schema_from is not None:
+        columns[_SCHEMA] = _schema(row, options.schema_from, folder, schemas)
+    prompt, demonstration, used = _read_row(row, columns, options)
+    prompt = _with_system(prompt, _system_text(row, columns, options), row.place)
+    return prompt, demonstration, {column: value for column, value in columns.items() if column != used}
 
 
 def _system_text(row: Row, columns: Mapping[str, Any], options: DataOptions) -> str | None:

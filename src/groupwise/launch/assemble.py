@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from groupwise.config import Recipe
-from groupwise.config.stage import GrpoSection, OptimSection, SftSection, StageSection
-from groupwise.config.verifier import ComposeVerifierSection
-from groupwise.curation import PromptLedger
+from groupwise.config.algorithm_dpo import DpoSection
+from groupwise.config.algorithm_grpo import GrpoSection
+from groupwise.config.algorithm_ppo import PpoSection
+from groupwise.config.curation import CurationSection
+from groupwise.config.stage import OptimSection, SftSection, StageSection
+from groupwise.curation import PromptLedger, RetireRule, fit_prior
 from groupwise.data import TaskSets, drop_long, load_tasks, render_demonstration, render_prompt
 from groupwise.errors import DataError, VerifierError
-from groupwise.models import LoadedModel, ScoredSequence, load_model, padded_logprobs, tree_logprobs, why_no_tree
+from groupwise.launch.assemble_dpo import build_dpo
+from groupwise.launch.assemble_grpo import decoder, grpo_options, reference_logprobs
+from groupwise.launch.assemble_ppo import build_ppo
+from groupwise.launch.display import Display, Quiet
+from groupwise.models import LoadedModel, ScoredSequence, load_model, padded_scores, tree_scores, why_no_tree
 from groupwise.models.gradient_checkpointing import with_gradient_checkpointing
+from groupwise.models.logprobs import ScoreFunction
 from groupwise.models.lora import add_lora
 from groupwise.rollout import Engine, Sampling, TorchEngine
 from groupwise.rollout.engine import Progress
-from groupwise.training import GrpoOptions, OptimOptions, grpo, sft
+from groupwise.training import OptimOptions, grpo, sft
 from groupwise.training.algorithm import Algorithm
 from groupwise.training.batch import derive_seed
-from groupwise.training.group_rewards import LengthPenalty
-from groupwise.training.step import LogprobsFunction
+from groupwise.training.grpo import StepSampling
+from groupwise.training.pairs import ScoredPair
 from groupwise.types import Prompt, Task
 from groupwise.verifiers import TaskVerifier
 
@@ -33,9 +41,11 @@ class Policy:
 
     loaded: LoadedModel
     engine: Engine
-    logprobs: LogprobsFunction
+    scores: ScoreFunction
     note: str
     """Says so where the model needs the slower path; else empty."""
+    value_meter: Callable[[ScoreFunction], ScoreFunction] | None = None
+    """Put around the scores of a value network, where a run counts its work; see spending.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +65,8 @@ class RenderedSets:
     heldout: RenderedTasks
     notes: tuple[str, ...]
     """One sentence for each set from which tasks were dropped."""
+    pairs: tuple[ScoredPair, ...] = ()
+    """What dpo and reward models learn from; empty where no stage does."""
 
 
 def build_tasks(recipe: Recipe, verifier: TaskVerifier) -> tuple[TaskSets, tuple[str, ...]]:
@@ -103,12 +115,18 @@ def _unusable_message(unusable: dict[str, str], num_tasks: int) -> str:
 def _refuse_small_sets(recipe: Recipe, *, demonstrations: int, train: int, heldout: int) -> None:
     """A step must not hold a task twice, and an empty set teaches or measures nothing."""
     for stage in recipe.stages:
-        if isinstance(stage.algorithm, SftSection):
+        if isinstance(stage.algorithm, SftSection) and stage.algorithm.source == "best_of_n":
+            given, wanted, setting, what = train, 1, "one to sample", "training tasks"  # its demonstrations come later
+        elif isinstance(stage.algorithm, DpoSection) and stage.algorithm.source == "sampled":
+            given, wanted, setting, what = train, 1, "one to sample", "training tasks"  # and so do its pairs
+        elif isinstance(stage.algorithm, SftSection):
             given, wanted, setting = demonstrations, stage.algorithm.tasks_per_step, "tasks_per_step"
             what = "demonstrations"
-        else:
+        elif stage.learns_from_rollouts:
             given, wanted, setting = train, recipe.rollout.prompts_per_step, "rollout.prompts_per_step"
             what = "training tasks"
+        else:
+            continue  # pairs are counted where they are read
         if given < wanted:
             raise DataError(
                 f"stage {stage.name!r}: a step needs {wanted} {what} ({setting}), the data has {given}.\n"
@@ -129,9 +147,9 @@ def build_policy(recipe: Recipe) -> Policy:
         seed = derive_seed(recipe.seed, "lora")
         add_lora(loaded.model, **section.lora.model_dump(), seed=seed, source=loaded.source)
     reason = why_no_tree(loaded.model)
-    logprobs: LogprobsFunction = tree_logprobs if reason is None else padded_logprobs
+    scores: ScoreFunction = tree_scores if reason is None else padded_scores
     if section.gradient_checkpointing:
-        logprobs = with_gradient_checkpointing(logprobs)
+        scores = with_gradient_checkpointing(scores)
     note = "" if reason is None else f"This model runs without the token tree, which is slower: {reason}."
     return Policy(
         loaded=loaded,
@@ -141,7 +159,7 @@ def build_policy(recipe: Recipe) -> Policy:
             cache_gb=recipe.rollout.cache_gb,
             use_tree=reason is None,
         ),
-        logprobs=logprobs,
+        scores=scores,
         note=note,
     )
 
@@ -186,6 +204,18 @@ def sampling(recipe: Recipe) -> Sampling:
     )
 
 
+def step_sampling(recipe: Recipe) -> StepSampling:
+    """How many rollouts a GRPO step draws."""
+    section = recipe.rollout
+    sizes = section.allocation
+    return StepSampling(
+        prompts_per_step=section.prompts_per_step,
+        group_size=section.group_size,
+        extra_rounds=section.extra_rounds,
+        size_bounds=None if sizes is None else (sizes.min_group_size, sizes.max_group_size),
+    )
+
+
 def evaluation_sampling(recipe: Recipe) -> Sampling:
     """How held-out samples are drawn: temperature 1 and the whole vocabulary, whatever training does."""
     return Sampling(max_tokens=recipe.rollout.max_completion_tokens, stop=tuple(recipe.rollout.stop))
@@ -199,19 +229,56 @@ def build_algorithm(
     verifier: Any,
     demonstrations: tuple[ScoredSequence, ...],
     train: RenderedTasks,
+    pairs: tuple[ScoredPair, ...] = (),
+    counts: Mapping[str, tuple[int, int]] | None = None,
     progress: Callable[[int], Progress] | None = None,
+    display: Display | None = None,
 ) -> Algorithm:
-    """The algorithm of one stage over its data."""
+    """The algorithm of one stage over its data; what it must compute before the first step is shown on `display`.
+
+    counts are (solved, scored) by task id, measured before the stage: of all tasks, those too that are not trained on,
+    because together they tell how the pass rates are distributed.
+    """
     seed = derive_seed(recipe.seed, stage.name)
     section = stage.algorithm
     if isinstance(section, SftSection):
-        return sft(demonstrations, tasks_per_step=section.tasks_per_step, seed=seed)
-    curation = recipe.curation
+        return sft(demonstrations, tasks_per_step=min(section.tasks_per_step, len(demonstrations)), seed=seed)
+    if isinstance(section, DpoSection):
+        return build_dpo(
+            section,
+            loaded=policy.loaded,
+            scores=policy.scores,
+            pairs=pairs,
+            seed=seed,
+            tokens_per_microbatch=stage.optim.tokens_per_microbatch,
+            display=display or Quiet(),
+        )
     ledger = PromptLedger(
         [task.id for task in train.tasks],
         seed=derive_seed(seed, "order"),
-        retire_after_visits=curation.retire_after_visits if curation.enabled else 0,
+        rule=retire_rule(recipe.curation) if stage.selects_prompts else None,
+        probe_every=recipe.curation.probe_every,
+        prior=fit_prior([*(counts or {}).values()]),
+        counts=counts,
     )
+    if isinstance(section, PpoSection):
+        return build_ppo(
+            section,
+            recipe=recipe,
+            optim=optim_options(stage.optim),
+            loaded=policy.loaded,
+            scores=policy.scores,
+            engine=policy.engine,
+            verifier=verifier,
+            tasks=train.tasks,
+            prompts=train.prompts,
+            ledger=ledger,
+            sampling=sampling(recipe),
+            seed=seed,
+            progress=progress,
+            value_meter=policy.value_meter,
+        )
+    assert isinstance(section, GrpoSection), "a reward model is another network: reward_model_stage.py"
     return grpo(
         grpo_options(recipe, section, verifier),
         engine=policy.engine,
@@ -219,28 +286,23 @@ def build_algorithm(
         tasks=train.tasks,
         prompts=train.prompts,
         ledger=ledger,
-        prompts_per_step=recipe.rollout.prompts_per_step,
-        group_size=recipe.rollout.group_size,
+        step_sampling=step_sampling(recipe),
         sampling=sampling(recipe),
         seed=seed,
+        reference_logprobs=reference_logprobs(recipe, stage, loaded=policy.loaded, scores=policy.scores),
+        decode=decoder(policy.loaded),
         progress=progress,
     )
 
 
-def grpo_options(recipe: Recipe, section: GrpoSection, verifier: Any) -> GrpoOptions:
-    """The algorithm's settings, and what they take from other sections: the length limit, a composition's weights."""
-    penalty = section.length_penalty
-    by_parts = isinstance(recipe.verifier, ComposeVerifierSection) and recipe.verifier.normalize_parts
-    return GrpoOptions(
-        **section.model_dump(exclude={"name", "length_penalty"}),
-        length_penalty=None
-        if penalty is None
-        else LengthPenalty(
-            strength=penalty.strength,
-            free_tokens=penalty.free_tokens,
-            max_tokens=recipe.rollout.max_completion_tokens,
-        ),
-        part_weights=verifier.weights if by_parts else None,
+def retire_rule(section: CurationSection) -> RetireRule | None:
+    """When a prompt is set aside; None where the recipe trains on every prompt."""
+    if not (section.enabled and section.retire_confidence):
+        return None
+    return RetireRule(
+        solved_above=section.solved_above,
+        hopeless_below=section.hopeless_below,
+        confidence=section.retire_confidence,
     )
 
 

@@ -12,7 +12,7 @@ from groupwise.audit.attacks_classification import classification_attacks
 from groupwise.audit.attacks_extraction import extraction_attacks
 from groupwise.audit.attacks_math import math_attacks
 from groupwise.audit.attacks_sql import MAX_ROWS, RunQuery, sql_attacks
-from groupwise.audit.attacks_text import function_attacks, text_attacks
+from groupwise.audit.attacks_text import function_attacks, reward_model_attacks, text_attacks
 from groupwise.audit.attacks_tools import tool_attacks
 from groupwise.config import ComposeVerifierSection, SqlVerifierSection, VerifierSection
 from groupwise.config.verifier import PartVerifierSection
@@ -20,6 +20,7 @@ from groupwise.config.verifier_classification import ClassificationVerifierSecti
 from groupwise.config.verifier_extraction import ExtractionVerifierSection
 from groupwise.config.verifier_function import FunctionVerifierSection
 from groupwise.config.verifier_math import MathVerifierSection
+from groupwise.config.verifier_reward_model import RewardModelVerifierSection
 from groupwise.config.verifier_tools import ToolsVerifierSection
 from groupwise.sandbox import DuckdbSandbox, QuerySandbox, QueryStatus, Row, SqliteSandbox
 from groupwise.types import Task
@@ -63,6 +64,8 @@ def _simple_plan(section: PartVerifierSection, folder: Path) -> AttackPlan:
         return AttackPlan(attack=math_attacks, constants=("0", "#### 0", r"\boxed{1}"))
     if isinstance(section, FunctionVerifierSection):
         return AttackPlan(attack=function_attacks)
+    if isinstance(section, RewardModelVerifierSection):
+        return AttackPlan(attack=reward_model_attacks, constants=("I don't know.",))
     raise AssertionError(f"no attacks for {section}")
 
 

@@ -25,7 +25,7 @@ def check_paths(recipe: Recipe, policy: Policy, sets: RenderedSets) -> None:
         return
     prompts = [p.token_ids for p in (*sets.train.prompts[:2], *sets.heldout.prompts[:1])]
     sequences = [ScoredSequence(token_ids=(*ids, *ids[-4:]), prompt_length=len(ids)) for ids in prompts if ids]
-    check_logprobs(policy.loaded.model, sequences, logprobs=policy.logprobs)
+    check_logprobs(policy.loaded.model, sequences, scores=policy.scores)
 
 
 def check_sampling(recipe: Recipe, policy: Policy, sets: RenderedSets, display: Display) -> dict[str, object] | None:
@@ -47,7 +47,7 @@ def check_sampling(recipe: Recipe, policy: Policy, sets: RenderedSets, display: 
             policy.engine,
             policy.loaded.model,
             prompts,
-            logprobs=policy.logprobs,
+            scores=policy.scores,
             sampling=replace(wanted, top_p=top_p, top_k=top_k),
             group_size=GROUP_SIZE,
             seed=derive_seed(recipe.seed, "numerics"),

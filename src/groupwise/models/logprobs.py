@@ -1,21 +1,23 @@
-"""Log-probabilities of sequences under a model: by token tree, and by padded batch as the oracle and the fallback.
+"""What a model says of the completion tokens of sequences: by token tree, and by padded batch as oracle and fallback.
 
-Both ways return the same [B, L] matrix of the log-probabilities (nats, float32) of the *completion* tokens of each
-sequence, at the temperature that sampled them. The tree way forwards each distinct prefix once, sends only positions
-whose successor is trained through the LM head, and takes the log-softmax in chunks that are recomputed in the
-backward pass, so that no [tokens, vocabulary] tensor is kept.
+Both ways return the same [B, L] matrices, 0 where a row has ended: the log-probabilities (nats, float32) of the
+*completion* tokens of each sequence at the temperature that sampled them, and where they are asked for the entropies of
+the distributions that these tokens were drawn from and the values of a value head. The tree way forwards each distinct
+prefix once, sends only positions whose successor is trained through the LM head, and takes the log-softmax in chunks
+that are recomputed in the backward pass, so that no [tokens, vocabulary] tensor is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from groupwise.models.head_logprobs import selected_logprobs
+from groupwise.models.head_logprobs import selected_logprobs, selected_logprobs_and_entropies
 from groupwise.models.token_tree import TokenTree
 from groupwise.models.trained_layers import training_forward
 from groupwise.models.tree_attention import UnsupportedAttentionError, tree_plan
@@ -34,6 +36,27 @@ class ScoredSequence:
         return len(self.token_ids) - self.prompt_length
 
 
+class TokenScores(NamedTuple):
+    """What a model says of each completion token; [B, L] float32 each, 0 where a row has ended."""
+
+    logprobs: Tensor
+    """Nats."""
+    entropies: Tensor | None = None
+    """Nats, of the whole distribution that the token was drawn from; None where they were not asked for."""
+    values: Tensor | None = None
+    """Value of the state before the token; None without a value head."""
+
+
+class ScoreFunction(Protocol):
+    """tree_scores or padded_scores."""
+
+    def __call__(
+        self, model: PreTrainedModel, sequences: Sequence[ScoredSequence], *, temperature: float, entropy: bool = False
+    ) -> TokenScores:
+        """The scores of the completions."""
+        ...
+
+
 def loss_mask(sequences: Sequence[ScoredSequence], *, device: torch.device | None = None) -> Tensor:
     """[B, L] bool: True where a row has a completion token. L is the longest completion, at least 1."""
     lengths = torch.tensor([s.num_trained for s in sequences], device=device)
@@ -42,9 +65,27 @@ def loss_mask(sequences: Sequence[ScoredSequence], *, device: torch.device | Non
 
 
 def tree_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *, temperature: float) -> Tensor:
-    """[B, L] log-probabilities of the completions, by one forward over their token tree; 0 where a row has ended.
+    """[B, L] log-probabilities of the completions, see tree_scores."""
+    return tree_scores(model, sequences, temperature=temperature).logprobs
 
-    Equal to `padded_logprobs` in value and gradient up to rounding (1e-5 relative in float32).
+
+def padded_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *, temperature: float) -> Tensor:
+    """[B, L] log-probabilities of the completions, see padded_scores."""
+    return padded_scores(model, sequences, temperature=temperature).logprobs
+
+
+def tree_scores(
+    model: PreTrainedModel,
+    sequences: Sequence[ScoredSequence],
+    *,
+    temperature: float,
+    entropy: bool = False,
+    value_head: nn.Module | None = None,
+) -> TokenScores:
+    """The scores of the completions, by one forward over their token tree.
+
+    Equal to `padded_scores` in value and gradient up to rounding (1e-5 relative in float32). value_head maps [N, D]
+    last hidden states to [N, 1].
 
     Raises:
         UnsupportedAttentionError: if the model cannot be served by a tree.
@@ -57,23 +98,34 @@ def tree_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *
     trained, row_of_node = torch.unique(torch.cat(nodes), return_inverse=True)
     parents, row_of_parent = torch.unique(tree.parent[trained], return_inverse=True)
     if trained.numel() and int(parents[0]) < 0:
-        raise ValueError("tree_logprobs: a completion needs a prompt of at least 1 token")
+        raise ValueError("tree_scores: a completion needs a prompt of at least 1 token")
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear:
         raise UnsupportedAttentionError(f"its LM head is a {type(head).__name__}, not a plain linear layer")
-    by_node = selected_logprobs(
-        hidden[parents.to(device)] / temperature,
-        head.weight,
-        head.bias,
-        row_of_parent.to(device),
-        tree.token_ids[trained].to(device),
-    )
+    rows, states = row_of_parent.to(device), hidden[parents.to(device)]
+    inputs = (states / temperature, head.weight, head.bias, rows, tree.token_ids[trained].to(device))
     mask = loss_mask(sequences, device=device)
-    return torch.zeros(mask.shape, device=device).masked_scatter(mask, by_node[row_of_node.to(device)])
+    row_of_node = row_of_node.to(device)
+
+    def by_token(of_node: Tensor) -> Tensor:
+        return torch.zeros(mask.shape, device=device).masked_scatter(mask, of_node[row_of_node])
+
+    values = None if value_head is None else by_token(value_head(states).float().squeeze(-1)[rows])
+    if not entropy:
+        return TokenScores(by_token(selected_logprobs(*inputs)), None, values)
+    logprobs, entropies = selected_logprobs_and_entropies(*inputs)
+    return TokenScores(by_token(logprobs), by_token(entropies[rows]), values)
 
 
-def padded_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *, temperature: float) -> Tensor:
-    """[B, L] log-probabilities of the completions, by a right-padded batch through the model's own attention.
+def padded_scores(
+    model: PreTrainedModel,
+    sequences: Sequence[ScoredSequence],
+    *,
+    temperature: float,
+    entropy: bool = False,
+    value_head: nn.Module | None = None,
+) -> TokenScores:
+    """The scores of the completions, by a right-padded batch through the model's own attention.
 
     Serves every causal model; costs sum(len) tokens and a [B, length, vocabulary] tensor of logits.
     """
@@ -84,12 +136,25 @@ def padded_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence],
     for row, sequence in enumerate(sequences):
         ids[row, : len(sequence.token_ids)] = torch.tensor(sequence.token_ids)
         present[row, : len(sequence.token_ids)] = 1
-    logits = model(input_ids=ids.to(device), attention_mask=present.to(device), use_cache=False).logits
-    logprobs = torch.log_softmax(logits[:, :-1].float() / temperature, dim=-1)
-    next_logprobs = logprobs.gather(-1, ids[:, 1:, None].to(device)).squeeze(-1)
+    output = model(
+        input_ids=ids.to(device),
+        attention_mask=present.to(device),
+        use_cache=False,
+        output_hidden_states=value_head is not None,
+    )
+    distribution = torch.log_softmax(output.logits[:, :-1].float() / temperature, dim=-1)
     mask = loss_mask(sequences, device=device)
-    completions = [next_logprobs[r, s.prompt_length - 1 : len(s.token_ids) - 1] for r, s in enumerate(sequences)]
-    return torch.zeros(mask.shape, device=device).masked_scatter(mask, torch.cat(completions))
+
+    def by_token(of_place: Tensor) -> Tensor:
+        """of_place[r, t] belongs to the token at t + 1."""
+        completions = [of_place[r, s.prompt_length - 1 : len(s.token_ids) - 1] for r, s in enumerate(sequences)]
+        return torch.zeros(mask.shape, device=device).masked_scatter(mask, torch.cat(completions))
+
+    return TokenScores(
+        by_token(distribution.gather(-1, ids[:, 1:, None].to(device)).squeeze(-1)),
+        by_token(-(distribution.exp() * distribution).sum(dim=-1)) if entropy else None,
+        None if value_head is None else by_token(value_head(output.hidden_states[-1][:, :-1]).float().squeeze(-1)),
+    )
 
 
 def why_no_tree(model: PreTrainedModel) -> str | None:

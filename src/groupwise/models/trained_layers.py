@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from groupwise.models.fused_forward import FUSABLE
 from groupwise.models.tree_attention import AttentionPlan, planned_forward
 
+FUSED_BODIES = {"LlamaModel", "Qwen2Model", "Qwen3Model"}
+"""Bodies with pre-norms, rotary positions, a gated SiLU and no extra factor anywhere, whatever head they carry."""
 PACKED_ROWS = 256
 """From this many rows on a product lays its weight out anew."""
 
@@ -47,11 +48,11 @@ def training_forward(model: PreTrainedModel, token_ids: Tensor, positions: Tenso
 
 def has_fused_layers(model: PreTrainedModel) -> bool:
     """True where this file computes exactly what the model's own modules compute."""
-    if type(model).__name__ not in FUSABLE or getattr(model.config, "hidden_act", None) != "silu":
+    body: Any = model.base_model
+    if type(body).__name__ not in FUSED_BODIES or getattr(model.config, "hidden_act", None) != "silu":
         return False
     if model.device.type != "cpu" or model.dtype != torch.float32:
         return False
-    body: Any = model.base_model
     if any(getattr(layer.self_attn, "sliding_window", None) is not None for layer in body.layers):
         return False
     return all(type(linear) is nn.Linear for layer in body.layers for linear in _linears(layer))

@@ -132,9 +132,9 @@ def estimate_memory(
             gradient_checkpointing=gradient_checkpointing,
             prefix_sharing=prefix_sharing,
         )
-        # a step begins without gradients: the first of its backward passes makes them while activations are freed
-        first = {"gradients": 0} if tokens.microbatches == 1 else {}
-        moments["training"] = {**sharded, **first, **training}
+        # the first backward pass makes the gradients while activations are freed, but seldom in their places: the demo's
+        # process peaked at the sum of both
+        moments["training"] = {**sharded, **training}
     moments["update"] = {**sharded, "head_gradient": _tied_gradient(shape, hardware.bytes_per_number, lora_rank)}
     totals = {name: sum(parts.values()) for name, parts in moments.items()}
     phase = max(totals, key=totals.__getitem__)

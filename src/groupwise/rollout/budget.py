@@ -43,7 +43,7 @@ def bytes_per_token(model: PreTrainedModel) -> int:
 
 def fit_cache(
     prompt_lengths: Sequence[int],
-    group_size: int,
+    group_sizes: Sequence[int],
     max_tokens: int,
     *,
     trunk_tokens: int,
@@ -52,16 +52,16 @@ def fit_cache(
 ) -> CacheShape:
     """The most rows, at most max_rows, whose keys fit beside those of their prompts into token_budget tokens.
 
-    Where all rows of the call fit, every prompt has a slot. Otherwise prompts have half as many slots again as full
-    groups need.
+    Prompt p of prompt_lengths[p] tokens has group_sizes[p] rows. Where all rows of the call fit, every prompt has a
+    slot. Otherwise prompts have half as many slots again as full groups of the mean size need. Fewer slots than the
+    rows could use cost forwards, never a row.
 
     Raises:
         EngineError: not even one row of the longest prompt fits.
     """
-    num_prompts = len(prompt_lengths)
-    num_rows = num_prompts * group_size
+    num_prompts, num_rows = len(group_sizes), sum(group_sizes)
     for rows, slots in [
-        *((rows, _num_slots(rows, group_size, num_prompts)) for rows in range(min(num_rows, max_rows), 0, -1)),
+        *((rows, _num_slots(rows, num_rows, num_prompts)) for rows in range(min(num_rows, max_rows), 0, -1)),
         (1, 1),
     ]:
         shape = CacheShape(
@@ -76,10 +76,10 @@ def fit_cache(
     raise too_small(max(prompt_lengths), max_tokens, token_budget)
 
 
-def _num_slots(rows: int, group_size: int, num_prompts: int) -> int:
+def _num_slots(rows: int, all_rows: int, num_prompts: int) -> int:
     """Prompts beside so many rows: a prompt keeps its slot until its last row ends, so there are spare ones."""
-    groups = -(-rows // group_size)
-    return num_prompts if rows == num_prompts * group_size else min(num_prompts, groups + -(-groups // 2))
+    groups = -(-rows * num_prompts // all_rows)
+    return num_prompts if rows == all_rows else min(num_prompts, groups + -(-groups // 2))
 
 
 def too_small(prompt_tokens: int, max_tokens: int, token_budget: int) -> EngineError:

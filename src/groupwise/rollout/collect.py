@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from groupwise.rollout.engine import Engine, Progress, Sampling
-from groupwise.types import Completion, Group, Prompt, Rollout, Status, Task, Verdict, Verifier
+from groupwise.types import Completion, Group, GroupVerifier, Prompt, Rollout, Status, Task, Verdict, Verifier
 
 JUDGE_THREADS = 8
 """Judgements in flight; a verifier bounds its own workers."""
@@ -28,12 +28,12 @@ def collect_groups(
     tasks: Sequence[Task],
     prompts: Sequence[Prompt],
     *,
-    group_size: int,
+    group_size: int | Sequence[int],
     sampling: Sampling,
     seed: int,
     progress: Progress | None = None,
 ) -> CollectedGroups:
-    """One group of group_size judged completions for each task; prompts[i] belongs to tasks[i]."""
+    """One group of judged completions for each task, of group_size or group_size[i]; prompts[i] belongs to tasks[i]."""
     started = time.monotonic()
     completions = engine.generate(prompts, group_size, sampling, seed=seed, progress=progress)
     generated = time.monotonic()
@@ -51,7 +51,12 @@ def collect_groups(
 
 
 def judge_all(verifier: Verifier, pairs: Sequence[tuple[Task, Completion]]) -> list[Verdict]:
-    """Verdicts in the order of the pairs."""
+    """Verdicts in the order of the pairs, all at once where the verifier offers that."""
+    if isinstance(verifier, GroupVerifier):
+        try:
+            return verifier.judge_many([(task, completion.text) for task, completion in pairs])
+        except Exception:  # one by one tells which completion broke it
+            return [judge_safely(verifier, task, completion.text) for task, completion in pairs]
     with ThreadPoolExecutor(JUDGE_THREADS) as threads:
         return list(threads.map(lambda pair: judge_safely(verifier, pair[0], pair[1].text), pairs))
 

@@ -62,6 +62,20 @@ Progress = Callable[[int, int], None]
 """Called as progress(finished completions, all completions) while an engine works."""
 
 
+def group_sizes(num_prompts: int, group_size: int | Sequence[int]) -> tuple[int, ...]:
+    """How many completions each prompt gets: group_size[p], or the one number for all.
+
+    Raises:
+        ValueError: unless there is one size a prompt, each of 1 or more.
+    """
+    sizes = (group_size,) * num_prompts if isinstance(group_size, int) else tuple(group_size)
+    if len(sizes) != num_prompts:
+        raise ValueError(f"group_size: got {len(sizes)} sizes for {num_prompts} prompts; give one number, or one each")
+    if any(size < 1 for size in sizes):
+        raise ValueError(f"group_size: every prompt needs 1 or more completions, got {min(sizes)}")
+    return sizes
+
+
 class Engine(Protocol):
     """Samples completions from the newest weights it was given.
 
@@ -72,13 +86,16 @@ class Engine(Protocol):
     def generate(
         self,
         prompts: Sequence[Prompt],
-        group_size: int,
+        group_size: int | Sequence[int],
         sampling: Sampling,
         *,
         seed: int,
         progress: Progress | None = None,
     ) -> list[list[Completion]]:
-        """group_size completions for each prompt, in the given order."""
+        """group_size completions for each prompt, in the given order; group_size[p] for prompt p where they differ.
+
+        Completion c of prompt p is the same whatever the sizes are.
+        """
         ...
 
     def set_policy_version(self, version: int) -> None:

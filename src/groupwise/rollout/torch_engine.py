@@ -7,6 +7,7 @@ that the tree cannot serve falls back to its own attention and cache, one prompt
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,7 +16,7 @@ from transformers import DynamicCache, PreTrainedModel
 from groupwise.models.fused_forward import sampling_forward
 from groupwise.models.loading import LoadedModel
 from groupwise.rollout.budget import bytes_per_token, fit_cache, too_small
-from groupwise.rollout.engine import Progress, Sampling, Work
+from groupwise.rollout.engine import Progress, Sampling, Work, group_sizes
 from groupwise.rollout.prefill import trunk_length
 from groupwise.rollout.rows import Drawing, Row
 from groupwise.rollout.sampling import uniforms
@@ -63,7 +64,7 @@ class TorchEngine:
     def generate(
         self,
         prompts: Sequence[Prompt],
-        group_size: int,
+        group_size: int | Sequence[int],
         sampling: Sampling,
         *,
         seed: int,
@@ -73,11 +74,13 @@ class TorchEngine:
 
         Raises:
             EngineError: cache_gb cannot hold one completion behind the longest prompt.
+            ValueError: unless there is one group size, or one a prompt, of 1 or more.
         """
+        sizes = group_sizes(len(prompts), group_size)
         rows = [
             Row(prompt=p, uniform=uniforms(seed, (p, c), sampling.max_tokens).tolist())
-            for p in range(len(prompts))
-            for c in range(group_size)
+            for p, size in enumerate(sizes)
+            for c in range(size)
         ]
         self.last_work = Work()
         drawing = Drawing(sampling=sampling, end_token_ids=self._end_ids, tokenizer=self._tokenizer)
@@ -94,14 +97,15 @@ class TorchEngine:
         finally:
             self._model.train(was_training)
         completions = iter([self._completion(row, drawing) for row in rows])
-        return [[next(completions) for _ in range(group_size)] for _ in prompts]
+        return [[next(completions) for _ in range(size)] for size in sizes]
 
     def _decode_tree(
         self, prompts: Sequence[tuple[int, ...]], rows: Sequence[Row], drawing: Drawing, report: Callable[[int], None]
     ) -> None:
+        counts = Counter(row.prompt for row in rows)
         shape = fit_cache(
             [len(p) for p in prompts],
-            len(rows) // len(prompts),
+            [counts[p] for p in range(len(prompts))],
             drawing.sampling.max_tokens,
             trunk_tokens=trunk_length(prompts),
             max_rows=self._max_rows,

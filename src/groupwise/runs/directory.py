@@ -9,14 +9,19 @@
         rollouts/          grpo-000012.parquet: every completion of a step with its verdict
         checkpoints/       what a resumed run starts from
         summary.json       rewritten after every evaluation; without it not even the base was measured
+        stages.json        which stages are finished: what a restarted run goes on from
+        abandoned-1/       what a restart moved away: rows and files of a stage that was not finished
 
 Files that are rewritten as a whole go through `write_atomic`, so that a reader sees the old text or the new one.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -113,6 +118,31 @@ class RunDirectory:
     def summary(self) -> Path:
         """The outcome (JSON); its presence marks a finished run."""
         return self.path / "summary.json"
+
+    @property
+    def stages(self) -> Path:
+        """Which stages are finished (JSON); replaced as a whole after each of them."""
+        return self.path / "stages.json"
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Inside, no other process can claim the run. The system ends a claim with the process, however that dies.
+
+        Raises:
+            DataError: if another process writes into the run.
+        """
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(folder)
+            raise DataError(
+                f"{self.path} is being written by another process; wait until it ends, or stop it first."
+            ) from None
+        try:
+            yield
+        finally:
+            os.close(folder)
 
     def rollouts_of(self, stage: str, step: int) -> Path:
         """The parquet file of one step; file names sort by step. A stage name is percent-encoded where it must be."""

@@ -84,7 +84,8 @@ class _Worker:
         try:
             hello = _read_frame(process.stdout.fileno(), time.monotonic() + START_LIMIT_S)
         except (WorkerCrashed, TimeoutError) as error:
-            raise WorkerUnavailable(f"a worker did not start: {error or 'no answer'} ({self.command[0]})") from error
+            why = str(error) or f"no answer in {START_LIMIT_S:g} s, as on a machine that is overloaded"
+            raise WorkerUnavailable(f"a worker did not start: {why} ({self.command[0]})") from error
         if not hello.get("ready"):
             raise WorkerUnavailable(f"a worker did not start: {hello.get('message')}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ from groupwise.models.loading import LoadedModel
 from groupwise.models.lora import adapted_layers, merged_state_dict, save_adapter
 
 
-def save_checkpoint(folder: Path, loaded: LoadedModel, state: Mapping[str, Any]) -> Path:
+def save_checkpoint(
+    folder: Path, loaded: LoadedModel, state: Mapping[str, Any], *, save_beside: Callable[[Path], None] | None = None
+) -> Path:
     """Writes a folder that AutoModelForCausalLM.from_pretrained opens, with `groupwise.json` beside the weights.
 
     With LoRA the weights are the base's with the adapters added in, and the adapters alone stand in `adapter/`, for
-    PeftModel.from_pretrained and servers that hold one base model and several adapters.
-    Written beside and renamed into place, so that a folder under its final name is complete.
+    PeftModel.from_pretrained and servers that hold one base model and several adapters. save_beside writes what else
+    belongs into the folder. Written beside and renamed into place, so that a folder under its final name is complete.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -28,6 +30,8 @@ def save_checkpoint(folder: Path, loaded: LoadedModel, state: Mapping[str, Any])
     else:
         loaded.model.save_pretrained(partial)
     loaded.tokenizer.save_pretrained(partial)
+    if save_beside is not None:
+        save_beside(partial)
     (partial / "groupwise.json").write_text(json.dumps(state, indent=1))
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)

@@ -1,60 +1,61 @@
-"""Group relative policy optimisation (DeepSeekMath, arXiv:2402.03300) and its normalisation variants.
+"""Group relative policy optimisation (DeepSeekMath, arXiv:2402.03300) and its family: docs/algorithms.md names them.
 
-    scale      std: GRPO          none: Dr. GRPO (arXiv:2503.20783)         batch_std: std of the whole step
-    normalize  sequence: GRPO     token: DAPO (arXiv:2503.14476)            constant: Dr. GRPO
+    rollouts --verdicts--> rewards --grpo_batch.py--> advantages --grpo_loss.py--> loss, one update or several
 
-One update is made on each batch of rollouts, so that the policy that sampled is the policy that learns: the old
-log-probabilities are the current ones without their gradient, no second forward computes them, and the first ratio
-is exactly 1. The KL to the reference is part of the loss, not of the reward; with beta = 0 there is no reference.
+With one update a batch of rollouts, the policy that sampled is the policy that learns: the old log-probabilities are
+the current ones without their gradient, no second forward computes them, and the only ratio is exactly 1. With several
+they are computed before the first. The KL to the reference is part of the loss, or of the reward; with beta = 0 there
+is no reference.
 
 The weights are the same, and yet the distribution that sampled may not be: top_p and top_k leave tokens out, another
 engine rounds otherwise. With importance_cap each token is weighted for that, in the policy loss and in the KL alike.
 
-A group that is dead by outcome and whose rewards are all equal has no gradient when beta = 0: it is counted, and costs
-neither forward nor backward. The denominators still count it, so that leaving it out changes nothing.
+A row without an advantage, in a group where no row has one, has no gradient unless the loss holds a KL or an entropy:
+it is counted, and costs neither forward nor backward. The denominators still count it, so that leaving it out changes
+nothing; unless another group took its place, see dynamic_sampling.py. The same holds for completions that were cut and
+are masked. Prompts may get different numbers of rollouts, see group_weights.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
 
-import torch
-
-from groupwise.curation import PromptLedger
+from groupwise.curation import PromptLedger, allocate
 from groupwise.errors import VerifierError
-from groupwise.models.logprobs import ScoredSequence
-from groupwise.objective import clipped_policy_loss, kl_estimate, truncated_importance_weight
 from groupwise.rollout import Engine, Sampling, collect_groups
+from groupwise.rollout.collect import CollectedGroups
 from groupwise.rollout.engine import Progress
 from groupwise.training.algorithm import Algorithm, Collected
-from groupwise.training.batch import Batch, derive_seed
-from groupwise.training.group_rewards import LengthPenalty, advantages_of
+from groupwise.training.batch import derive_seed
+from groupwise.training.dynamic_sampling import SampledGroups, sample_live
+from groupwise.training.group_rewards import RolloutKl, overlong_costs
+from groupwise.training.grpo_batch import Advantage, ReferenceLogprobs, make_batch, rollout_kl, step_advantages
+from groupwise.training.grpo_loss import loss_function
+from groupwise.training.grpo_options import GrpoOptions
+from groupwise.training.no_signal import SET_ASIDE
 from groupwise.training.numerics import min_kept_mass
-from groupwise.training.step import LossFunction, LossRows
+from groupwise.training.step_rewards import Decode
 from groupwise.types import Group, Prompt, Rollout, Status, Stop, Task, Verifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrpoOptions:
-    """The settings of config.GrpoSection that reach the math, under the same names."""
+class StepSampling:
+    """How many rollouts a step draws, and for which prompts.
 
-    scale: Literal["std", "none", "batch_std"] = "std"
-    std: Literal["population", "sample"] = "population"
-    normalize: Literal["sequence", "token", "constant"] = "sequence"
-    clip_low: float = 0.2
-    clip_high: float | None = None
-    beta: float = 0.0
-    kl: Literal["k1", "k2", "k3"] = "k3"
-    eps: float = 1e-6
-    importance_cap: float | None = None
-    skip_dead_groups: bool = True
-    max_unscored_frac: float = 0.1
-    length_penalty: LengthPenalty | None = None
-    part_weights: Mapping[str, float] | None = None
-    """Weights of a composed verdict's parts that are compared one by one (GDPO); None compares the reward."""
+    Example:
+        StepSampling(prompts_per_step=8, group_size=8, extra_rounds=2, size_bounds=(4, 16))
+    """
+
+    prompts_per_step: int
+    group_size: int
+    """Rollouts of each prompt, on average where they are allocated."""
+    extra_rounds: int = 0
+    """Rounds in which dead groups are replaced, see dynamic_sampling.py; 0 = none."""
+    size_bounds: tuple[int, int] | None = None
+    """Fewest and most rollouts of a prompt; each gets what its past pass rate is worth (curation.allocate). None = each
+    gets group_size."""
 
 
 def grpo(
@@ -65,136 +66,97 @@ def grpo(
     tasks: Sequence[Task],
     prompts: Sequence[Prompt],
     ledger: PromptLedger,
-    prompts_per_step: int,
-    group_size: int,
+    step_sampling: StepSampling,
     sampling: Sampling,
     seed: int,
+    reference_logprobs: ReferenceLogprobs | None = None,
+    decode: Decode | None = None,
     progress: Callable[[int], Progress] | None = None,
 ) -> Algorithm:
-    """The algorithm over these tasks; prompts[i] belongs to tasks[i]. progress(step) watches that step's sampling."""
+    """The algorithm over these tasks; prompts[i] belongs to tasks[i]. progress(number) watches a collection's sampling.
+
+    reference_logprobs is needed where the KL is part of the reward, decode where steps of a completion have rewards.
+    Every group that was sampled goes to the ledger, into the metrics and on record, whether or not it trains.
+    """
+    assert options.kl_in_reward == (reference_logprobs is not None), "a KL in the reward has a reference, no other does"
     by_id = {task.id: (task, prompt) for task, prompt in zip(tasks, prompts, strict=True)}
 
-    def collect(step: int) -> Collected | None:
-        chosen = [by_id[i] for i in ledger.next_batch(prompts_per_step)]
+    def draw(number: int, round_number: int, num_prompts: int, sampled: Sequence[Group]) -> CollectedGroups:
+        chosen = ledger.next_batch(num_prompts, step=number, without={g.task.id for g in sampled})
         if not chosen:
-            return None
-        rollouts = collect_groups(
+            return CollectedGroups([], 0.0, 0.0)
+        drawn = collect_groups(
             engine,
             verifier,
-            [task for task, _ in chosen],
-            [prompt for _, prompt in chosen],
-            group_size=group_size,
+            [by_id[task_id][0] for task_id in chosen],
+            [by_id[task_id][1] for task_id in chosen],
+            group_size=sizes_of(chosen, ledger, step_sampling),
             sampling=sampling,
-            seed=derive_seed(seed, "rollouts", step),
-            progress=None if progress is None else progress(step),
+            seed=derive_seed(seed, "rollouts", number, *([round_number] if round_number else [])),
+            progress=None if progress is None else progress(number),
         )
-        groups = rollouts.groups
-        refuse_unscored(groups, options.max_unscored_frac)
-        for group in groups:
-            ledger.record(group.task.id, solved=group.num_solved, scored=group.num_scored, step=step)
-        advantages = step_advantages(groups, options)
-        seconds = {"seconds_generate": rollouts.generate_s, "seconds_judge": rollouts.judge_s}
-        aside = {f"set_aside_{reason}": float(count) for reason, count in ledger.set_aside().items()}
+        refuse_unscored([*sampled, *drawn.groups], options.max_unscored_frac)
+        for group in drawn.groups:
+            ledger.record(group.task.id, solved=group.num_solved, scored=group.num_scored, step=number)
+        return drawn
+
+    def collect(number: int) -> Collected | None:
+        sampled = sample_live(
+            lambda *arguments: draw(number, *arguments),
+            num_wanted=step_sampling.prompts_per_step,
+            extra_rounds=step_sampling.extra_rounds,
+        )
+        if not sampled.groups:
+            return None
+        kept = [g for g, is_kept in zip(sampled.groups, sampled.is_kept, strict=True) if is_kept]
+        kl = rollout_kl(kept, reference_logprobs, estimator=options.kl) if reference_logprobs else None
+        trained = step_advantages(kept, options, kl=kl, decode=decode)
+        aside = {f"{SET_ASIDE}{reason}": float(count) for reason, count in ledger.set_aside().items()}
         return Collected(
-            batch=make_batch(groups, advantages, options, max_completion_tokens=sampling.max_tokens),
-            metrics={**group_metrics(groups), **seconds, **aside},
-            groups=tuple(groups),
-            advantages=advantages,
+            batch=make_batch(kept, trained, options, max_completion_tokens=sampling.max_tokens),
+            metrics={
+                **group_metrics(sampled.groups),
+                **sampling_metrics(sampled, step_sampling),
+                **shaping_metrics(kept, options, kl),
+                **aside,
+            },
+            groups=sampled.groups,
+            advantages=_all_advantages(sampled, trained),
         )
 
     return Algorithm(
         collect=collect,
         loss=loss_function(options),
-        normalize=options.normalize,
         temperature=sampling.temperature,
         min_kept_mass=min_kept_mass(sampling),
-        needs_reference=options.beta > 0,
+        needs_reference=options.has_kl_loss,
+        needs_entropy=options.entropy_coef > 0 or options.report_entropy,
+        updates=options.updates,
         state=ledger.state,
     )
 
 
-def step_advantages(groups: Sequence[Group], options: GrpoOptions) -> tuple[tuple[float, ...], ...]:
-    """The advantages of a step's groups under these options; see group_rewards.advantages_of."""
-    return advantages_of(
-        groups,
-        scale=options.scale,
-        std=options.std,
-        eps=options.eps,
-        length_penalty=options.length_penalty,
-        part_weights=options.part_weights,
-    )
+def sizes_of(task_ids: Sequence[str], ledger: PromptLedger, step_sampling: StepSampling) -> int | tuple[int, ...]:
+    """The group size of each of these prompts, group_size on average.
 
-
-def make_batch(
-    groups: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
-    options: GrpoOptions,
-    *,
-    max_completion_tokens: int,
-) -> Batch | None:
-    """The scored rollouts of the step, or None when none of them has a gradient.
-
-    Rollouts of groups without any advantage are left out where beta = 0 (unless skip_dead_groups is off).
+    Read from what the ledger knows before they are sampled: a size that depended on the rollouts themselves would
+    bias their mean.
     """
-    scored = [
-        (group, rollout, advantage, any(row))
-        for group, row in zip(groups, advantages, strict=True)
-        for rollout, advantage in zip(group.rollouts, row, strict=True)
-        if rollout.verdict.reward is not None
-    ]
-    denominator = {
-        "sequence": len(scored),
-        "token": sum(len(rollout.completion.token_ids) for _, rollout, _, _ in scored),
-        "constant": len(scored) * max_completion_tokens,
-    }[options.normalize]
-    skip = options.skip_dead_groups and options.beta == 0
-    kept = [(group, rollout, advantage) for group, rollout, advantage, alive in scored if alive or not skip]
-    if not kept or (options.beta == 0 and not any(advantage for _, _, advantage in kept)):
-        return None
-    return Batch(
-        sequences=tuple(
-            ScoredSequence(
-                token_ids=group.prompt.token_ids + rollout.completion.token_ids,
-                prompt_length=len(group.prompt.token_ids),
-            )
-            for group, rollout, _ in kept
-        ),
-        advantages=torch.tensor([advantage for _, _, advantage in kept], dtype=torch.float32),
-        sampler_logprobs=tuple(rollout.completion.sampler_logprobs for _, rollout, _ in kept),
-        denominator=float(denominator),
+    if step_sampling.size_bounds is None:
+        return step_sampling.group_size
+    minimum, maximum = step_sampling.size_bounds
+    posteriors = [ledger.posterior(task_id) for task_id in task_ids]
+    return allocate(posteriors, len(task_ids) * step_sampling.group_size, minimum=minimum, maximum=maximum)
+
+
+def _all_advantages(sampled: SampledGroups, kept: Sequence[tuple[Advantage, ...]]) -> tuple[tuple[float, ...], ...]:
+    """The advantages of every sampled group, zeros for those that were replaced; that of the first token where each
+    token has its own."""
+    trained = iter(tuple(a if isinstance(a, float) else a[0] if a else 0.0 for a in row) for row in kept)
+    return tuple(
+        next(trained) if is_kept else (0.0,) * len(group.rollouts)
+        for group, is_kept in zip(sampled.groups, sampled.is_kept, strict=True)
     )
-
-
-def loss_function(options: GrpoOptions) -> LossFunction:
-    """The clipped policy loss plus beta times the KL to the reference, per token, weighted where that is asked for."""
-
-    def loss(rows: LossRows) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        old_logprobs = rows.policy_logprobs.detach()
-        per_token = clipped_policy_loss(
-            rows.policy_logprobs,
-            old_logprobs,
-            rows.advantages,
-            rows.mask,
-            clip_low=options.clip_low,
-            clip_high=options.clip_high,
-        )
-        reported = {}
-        if rows.ref_logprobs is not None:
-            kl_to_ref = kl_estimate(rows.policy_logprobs, rows.ref_logprobs, estimator=options.kl)
-            kl_to_ref = torch.where(rows.mask, kl_to_ref, torch.zeros_like(kl_to_ref))
-            per_token = per_token + options.beta * kl_to_ref
-            reported["kl_to_ref"] = kl_to_ref
-        if options.importance_cap is not None:
-            assert rows.sampler_logprobs is not None, "rollouts carry the log-probabilities they were sampled with"
-            weight = truncated_importance_weight(
-                old_logprobs, rows.sampler_logprobs, rows.mask, cap=options.importance_cap
-            )
-            per_token = per_token * weight
-            reported["importance_weight"] = weight
-            reported["importance_capped_frac"] = (weight >= options.importance_cap).float()
-        return per_token, reported
-
-    return loss
 
 
 def refuse_unscored(groups: Sequence[Group], max_unscored_frac: float) -> None:
@@ -214,14 +176,21 @@ def refuse_unscored(groups: Sequence[Group], max_unscored_frac: float) -> None:
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Counts and means over the step's rollouts. Rates are over scored rollouts; NaN where nothing was scored."""
+    """Counts and means over everything that was sampled, dead groups that were replaced included: a filter would bias
+    the rates. NaN where nothing was scored.
+
+    reward_mean and pass_rate are means over prompts of the mean over their scored rollouts, so that a prompt with more
+    rollouts does not count for more. Lengths and the other rates are over rollouts.
+    """
     rollouts = [r for group in groups for r in group.rollouts]
     scored = [r for r in rollouts if r.verdict.reward is not None]
+    judged = [[r.verdict for r in g.rollouts if r.verdict.reward is not None] for g in groups if g.num_scored]
     alive = [g for g in groups if not g.is_dead]
     return {
-        "reward_mean": _mean([r.verdict.reward for r in scored if r.verdict.reward is not None]),
-        "pass_rate": _mean([float(r.verdict.outcome is True) for r in scored]),
+        "reward_mean": _mean([fmean(v.reward or 0.0 for v in verdicts) for verdicts in judged]),
+        "pass_rate": _mean([fmean(v.outcome is True for v in verdicts) for verdicts in judged]),
         "num_groups": len(groups),
+        "num_rollouts": len(rollouts),
         "live_groups": len(alive),
         "dead_groups_all_solved": sum(g.is_dead and g.num_solved > 0 for g in groups),
         "dead_groups_none_solved": sum(g.is_dead and g.num_solved == 0 and g.num_scored > 0 for g in groups),
@@ -233,6 +202,47 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "mean_length_wrong": _mean_length([r for r in scored if not r.verdict.outcome]),
         "num_generated_tokens": sum(len(r.completion.token_ids) for r in rollouts),
     }
+
+
+def shaping_metrics(groups: Sequence[Group], options: GrpoOptions, kl: RolloutKl | None) -> dict[str, float]:
+    """What these options changed of the rewards and rows, over the scored rollouts that train.
+
+    truncated_masked_frac: the share that was cut and is out of the loss. overlong_penalty: mean of what was lost near
+    the limit. kl_in_reward: mean over rollouts of the KL to the reference of a completion, in nats, before beta.
+    """
+    rollouts = [r for group in groups for r in group.rollouts]
+    scored = [r.verdict.reward is not None for r in rollouts]
+    metrics = {}
+    if options.mask_truncated:
+        cut = [r.completion.stop is Stop.LENGTH for r in rollouts]
+        metrics["truncated_masked_frac"] = _mean([float(c) for c, s in zip(cut, scored, strict=True) if s])
+    if options.overlong_penalty is not None:
+        costs = overlong_costs(groups, options.overlong_penalty).tolist()
+        metrics["overlong_penalty"] = _mean([-c for c, s in zip(costs, scored, strict=True) if s])
+    if kl is not None:
+        sums = [sum(row) for group in kl for row in group]
+        metrics["kl_in_reward"] = _mean([x for x, s in zip(sums, scored, strict=True) if s])
+    return metrics
+
+
+def sampling_metrics(sampled: SampledGroups, step_sampling: StepSampling) -> dict[str, float]:
+    """Seconds, and what dynamic sampling and allocation did.
+
+    num_rounds counts draws, num_kept_groups the groups that the denominators count, cap_reached is 1 where the rounds
+    were used up before enough live groups were there. smallest_group and largest_group are the sizes that were
+    allocated.
+    """
+    metrics = {"seconds_generate": sampled.generate_s, "seconds_judge": sampled.judge_s}
+    if step_sampling.extra_rounds:
+        metrics |= {
+            "num_rounds": sampled.num_rounds,
+            "num_kept_groups": sum(sampled.is_kept),
+            "cap_reached": float(sampled.cap_reached),
+        }
+    if step_sampling.size_bounds is not None:
+        sizes = [len(g.rollouts) for g in sampled.groups]
+        metrics |= {"smallest_group": min(sizes), "largest_group": max(sizes)}
+    return metrics
 
 
 def _mean_length(rollouts: Sequence[Rollout]) -> float:

@@ -1,4 +1,8 @@
-"""The one loop: collect, learn, record, evaluate, save; for every algorithm."""
+"""The one loop: collect, learn, record, evaluate, save; for every algorithm.
+
+A step is what is learned from one collection, by one update or several: updates.py. Collections without any gradient
+are no step, and too many in a row end the stage: signal_search.py.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch.optim import Optimizer
-from transformers import PreTrainedModel
-
 from groupwise.errors import EngineError
 from groupwise.models.loading import LoadedModel
-from groupwise.models.reference import Reference, frozen_reference
+from groupwise.models.logprobs import ScoreFunction
+from groupwise.models.reference import frozen_reference
 from groupwise.training.algorithm import Algorithm, Collected
-from groupwise.training.batch import Batch
 from groupwise.training.checkpoint import save_checkpoint
+from groupwise.training.memory import held_bytes
 from groupwise.training.numerics import GapBounds, refuse_gap
-from groupwise.training.optim import OptimOptions, build_optimizer, learning_rate
-from groupwise.training.step import LogprobsFunction, optimizer_step
+from groupwise.training.optim import OptimOptions
+from groupwise.training.signal_search import OnEmpty, SignalSearch
+from groupwise.training.updates import Learner
 from groupwise.types import Recorder
 
 
@@ -35,6 +38,8 @@ class StageOptions:
     """0 = only at the end."""
     gap_bounds: GapBounds | None = None
     """A step whose sampler and trainer differ by more is refused; None = every step is accepted."""
+    max_empty_steps: int = 8
+    """The stage ends after this many collections in a row without any gradient, 1 or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,8 @@ class StageOutcome:
     steps_done: int
     stopped: bool
     """True where the user asked to stop."""
+    diagnosis: str = ""
+    """Why the stage ended before its last step, and what to change; empty where it did not, or was asked to stop."""
 
 
 def run_stage(
@@ -54,17 +61,19 @@ def run_stage(
     algorithm: Algorithm,
     loaded: LoadedModel,
     *,
-    logprobs: LogprobsFunction,
+    scores: ScoreFunction,
     recorder: Recorder,
     policy_version: int,
     on_new_weights: Callable[[int], None],
     on_step: Callable[[int, dict[str, float]], None],
     should_stop: Callable[[], bool],
+    on_empty: OnEmpty | None = None,
 ) -> StageOutcome:
     """Runs a stage and leaves the trained weights in `loaded`.
 
-    on_new_weights(version) is called after each update, on_step(step from 1, metrics) after each step, evaluation
-    included. should_stop is asked between steps: the step under way is finished and its checkpoint written.
+    on_new_weights(version) is called after the updates of each step, on_step(step from 1, metrics) after each step,
+    evaluation included, on_empty(how many in a row, metrics) after each collection that is no step. should_stop is
+    asked between steps: the step under way is finished and its checkpoint written.
 
     Raises:
         EngineError: if a step's rollouts were not sampled from these weights (options.gap_bounds). Its rollouts are
@@ -72,42 +81,45 @@ def run_stage(
             has changed them.
     """
     model = loaded.model
-    reference = frozen_reference(model) if algorithm.needs_reference else None
-    optimizer = build_optimizer(model, options.optim)
+    learner = Learner.of(
+        algorithm,
+        model,
+        options.optim,
+        num_steps=options.num_steps,
+        scores=scores,
+        reference=frozen_reference(model) if algorithm.needs_reference else None,
+    )
+    search = SignalSearch(
+        stage=options.name,
+        algorithm=algorithm,
+        recorder=recorder,
+        max_empty_steps=options.max_empty_steps,
+        should_stop=should_stop,
+        on_empty=on_empty,
+    )
     step = 0
-    for step in range(1, options.num_steps + 1):
-        started = time.monotonic()
-        collected = algorithm.collect(step - 1)
+    while step < options.num_steps:
+        collected = search.next(step + 1, policy_version)
         if collected is None:
-            recorder.event("nothing_left", {"stage": options.name, "step": step})
-            step -= 1
             break
-        metrics = dict(collected.metrics)
+        step += 1
         train_started = time.monotonic()
-        if collected.batch is not None:
-            try:
-                metrics |= _update(
-                    options,
-                    algorithm,
-                    model,
-                    optimizer,
-                    collected.batch,
-                    step=step,
-                    logprobs=logprobs,
-                    reference=reference,
-                )
-            except EngineError as error:
-                optimizer.zero_grad(set_to_none=True)
-                _record_refusal(options, step, collected, str(error), recorder)
-                if step > 1:
-                    _save(options, loaded, algorithm, step - 1, policy_version, recorder)
-                raise
-            policy_version += 1
-            on_new_weights(policy_version)
-        metrics["updated"] = float(collected.batch is not None)
-        metrics["policy_version"] = policy_version
-        metrics["seconds_train"] = time.monotonic() - train_started
-        metrics["seconds_step"] = time.monotonic() - started
+        assert collected.batch is not None, "a step has something to learn from"
+        try:
+            found, num_updates = learner.learn(collected.batch, step, _gap_check(options, step))
+        except EngineError as error:
+            learner.forget_gradients()
+            _record_refusal(options, step, collected, str(error), recorder)
+            if step > 1:
+                _save(options, loaded, algorithm, step - 1, policy_version, recorder)
+            raise
+        if step == 1:
+            recorder.event("memory", {"stage": options.name, "bytes": held_bytes(learner)})
+        policy_version += num_updates
+        on_new_weights(policy_version)
+        done = {"updated": 1.0, "policy_version": float(policy_version)}
+        seconds_train, seconds_step = time.monotonic() - train_started, time.monotonic() - search.started
+        metrics = {**collected.metrics, **found, **done, "seconds_train": seconds_train, "seconds_step": seconds_step}
         if collected.groups:
             recorder.rollouts(options.name, step, collected.groups, collected.advantages)
         recorder.metrics(options.name, step, metrics)
@@ -116,45 +128,13 @@ def run_stage(
             break
         if options.checkpoint_every and step % options.checkpoint_every == 0 and step < options.num_steps:
             _save(options, loaded, algorithm, step, policy_version, recorder)
-    optimizer.zero_grad(set_to_none=True)
     return StageOutcome(
         checkpoint=_save(options, loaded, algorithm, step, policy_version, recorder),
         policy_version=policy_version,
         steps_done=step,
         stopped=should_stop(),
+        diagnosis=search.ended_by,
     )
-
-
-def _update(
-    options: StageOptions,
-    algorithm: Algorithm,
-    model: PreTrainedModel,
-    optimizer: Optimizer,
-    batch: Batch,
-    *,
-    step: int,
-    logprobs: LogprobsFunction,
-    reference: Reference | None,
-) -> dict[str, float]:
-    """One optimizer step at the learning rate of step number `step`, from 1."""
-    lr = learning_rate(options.optim, step - 1, options.num_steps)
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-    metrics = optimizer_step(
-        model,
-        optimizer,
-        batch,
-        algorithm.loss,
-        normalize=algorithm.normalize,
-        logprobs=logprobs,
-        temperature=algorithm.temperature,
-        tokens_per_microbatch=options.optim.tokens_per_microbatch,
-        max_grad_norm=options.optim.max_grad_norm,
-        reference=reference,
-        min_kept_mass=algorithm.min_kept_mass,
-        before_update=_gap_check(options, step),
-    )
-    return {**metrics, "lr": lr}
 
 
 def _gap_check(options: StageOptions, step: int) -> Callable[[Mapping[str, float]], None] | None:
@@ -179,6 +159,6 @@ def _save(
     recorder: Recorder,
 ) -> Path:
     state = {"stage": options.name, "step": step, "policy_version": policy_version, "algorithm": algorithm.state()}
-    folder = save_checkpoint(options.checkpoints / f"{options.name}-{step}", loaded, state)
+    folder = save_checkpoint(options.checkpoints / f"{options.name}-{step}", loaded, state, save_beside=algorithm.save)
     recorder.event("checkpoint", {"stage": options.name, "step": step, "folder": str(folder)})
     return folder

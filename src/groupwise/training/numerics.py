@@ -16,11 +16,10 @@ import torch
 from transformers import PreTrainedModel
 
 from groupwise.errors import EngineError
-from groupwise.models.logprobs import ScoredSequence, loss_mask, padded_logprobs
+from groupwise.models.logprobs import ScoredSequence, ScoreFunction, loss_mask, padded_logprobs
 from groupwise.objective import kl_estimate, logprob_gap, summarise_gap
 from groupwise.rollout import Engine, Sampling
 from groupwise.training.batch import padded
-from groupwise.training.step import LogprobsFunction
 from groupwise.types import Prompt
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.5, torch.float16: 0.2}
@@ -67,14 +66,14 @@ def min_kept_mass(sampling: Sampling) -> float:
     return 0.0 if sampling.top_k > 0 else sampling.top_p
 
 
-def check_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *, logprobs: LogprobsFunction) -> float:
+def check_logprobs(model: PreTrainedModel, sequences: Sequence[ScoredSequence], *, scores: ScoreFunction) -> float:
     """The largest difference in nats between the path in use and the padded one on these sequences.
 
     Raises:
         EngineError: if it is larger than rounding explains.
     """
     with torch.no_grad():
-        used = logprobs(model, list(sequences), temperature=1.0)
+        used = scores(model, list(sequences), temperature=1.0).logprobs
         plain = padded_logprobs(model, list(sequences), temperature=1.0)
     mask = loss_mask(sequences, device=used.device)
     gap = (used - plain)[mask].abs().max().item() if bool(mask.any()) else 0.0
@@ -110,7 +109,7 @@ def check_sampler(
     model: PreTrainedModel,
     prompts: Sequence[Prompt],
     *,
-    logprobs: LogprobsFunction,
+    scores: ScoreFunction,
     sampling: Sampling,
     group_size: int,
     seed: int,
@@ -129,7 +128,7 @@ def check_sampler(
     found = SamplerGap(mean=0.0, p99=0.0, largest=0.0, kl_sampler_trainer=0.0, num_tokens=0, min_kept_mass=kept)
     if sequences:
         with torch.no_grad():
-            policy = logprobs(model, sequences, temperature=sampling.temperature)
+            policy = scores(model, sequences, temperature=sampling.temperature).logprobs
         mask = loss_mask(sequences, device=policy.device)
         sampler = padded([c.sampler_logprobs for _, c in pairs], mask)
         mean, p99, largest = summarise_gap(logprob_gap(policy, sampler, min_kept_mass=kept)[mask])

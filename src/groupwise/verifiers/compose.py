@@ -49,6 +49,8 @@ class Part:
     role: Role = "outcome"
     weight: float = 1.0
     """Share of the reward relative to the other weights, above 0. Without meaning for a gate."""
+    opinion: bool = False
+    """True where the part knows no right answer (a reward model without golds): it need not pay the gold in full."""
 
 
 class ComposeVerifier:
@@ -113,12 +115,13 @@ class ComposeVerifier:
         Raises:
             VerifierError: that part has no gold for this task.
         """
-        return next(part for part in self._parts if part.role == "outcome").verifier.gold(task)
+        return self._deciding.verifier.gold(task)
 
     def check(self, tasks: Sequence[Task]) -> list[UnusableGold]:
         """What the outcome parts find, and the tasks whose gold does not earn 1 from all parts together.
 
-        A gate or a shaping part need not have a gold of its own: what it finds is not asked.
+        A gate or a shaping part need not have a gold of its own: what it finds is not asked. What an opinion
+        withholds of a gold is no finding; where the first outcome part is one, there is no gold to prove.
         """
         found: list[UnusableGold] = []
         for part in self._parts:
@@ -132,9 +135,10 @@ class ComposeVerifier:
             try:
                 own = self.judge(task, self.gold(task))
             except VerifierError as error:
-                found.append(UnusableGold(task_id=task.id, reason=f"gold_missing: {error}"))
+                if not self._deciding.opinion:
+                    found.append(UnusableGold(task_id=task.id, reason=f"gold_missing: {error}"))
                 continue
-            if own.reward != 1.0:
+            if not self._earns_all(own):
                 earned = "no reward" if own.reward is None else f"{own.reward:.3g}, not 1"
                 reason = f"gold_failed: it earns {earned} from all parts together: {own.reason}"
                 found.append(UnusableGold(task_id=task.id, reason=reason))
@@ -152,6 +156,16 @@ class ComposeVerifier:
         """Closes every part."""
         for part in self._parts:
             part.verifier.close()
+
+    @property
+    def _deciding(self) -> Part:
+        """The part that has the golds."""
+        return next(part for part in self._parts if part.role == "outcome")
+
+    def _earns_all(self, verdict: Verdict) -> bool:
+        """True where every part pays in full, opinions aside."""
+        full = [part.name for part in self._parts if part.role != "gate" and not part.opinion]
+        return verdict.outcome is True and all(verdict.parts[name] == 1.0 for name in full)
 
     def _weigh(self, verdicts: Mapping[str, Verdict]) -> Verdict:
         deciding = [part.name for part in self._parts if part.role == "outcome"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from groupwise.types import Status, Task, Verdict, Verifier
+from groupwise.types import GroupVerifier, Status, Task, Verdict, Verifier
 
 JUDGE_THREADS = 8
 """Judgements in flight; a verifier bounds its own workers."""
@@ -21,6 +21,17 @@ def judge_safely(verifier: Verifier, task: Task, completion_text: str) -> Verdic
 
 
 def judge_pairs(verifier: Verifier, pairs: Sequence[tuple[Task, str]]) -> Iterator[Verdict]:
-    """Verdicts in the order of the (task, completion text) pairs, as they are ready."""
+    """Verdicts in the order of the (task, completion text) pairs, as they are ready; all at once where the verifier
+    offers that."""
+    if isinstance(verifier, GroupVerifier):
+        yield from _judge_together(verifier, pairs)
+        return
     with ThreadPoolExecutor(JUDGE_THREADS) as threads:
         yield from threads.map(lambda pair: judge_safely(verifier, *pair), pairs)
+
+
+def _judge_together(verifier: GroupVerifier, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
+    try:
+        return verifier.judge_many(pairs)
+    except Exception:  # as above; one by one tells which completion broke it
+        return [judge_safely(verifier, *pair) for pair in pairs]

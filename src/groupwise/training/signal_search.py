@@ -1,0 +1,76 @@
+"""Collecting until there is something to learn from: a collection without any gradient is no step.
+
+Nothing is updated by it, and the step counter, the learning rate and the policy version stay as they are. What it
+sampled is on record all the same: its numbers and rollouts stand under the stage's name with NO_SIGNAL behind it, by
+the number of the collection. Too many of them in a row end the stage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from groupwise.training.algorithm import Algorithm, Collected
+from groupwise.training.no_signal import EmptyCollections, diagnosis, nothing_left
+from groupwise.types import Recorder
+
+NO_SIGNAL = "-no-signal"
+"""Behind a stage's name: what is recorded of collections that were no step."""
+
+OnEmpty = Callable[[int, Mapping[str, float]], None]
+"""Called as on_empty(how many in a row, metrics) after a collection that was no step."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SignalSearch:
+    """The collections of one stage. It owns their number; `next` changes it."""
+
+    stage: str
+    algorithm: Algorithm
+    recorder: Recorder
+    max_empty_steps: int
+    """The stage ends after this many collections in a row without any gradient, 1 or more."""
+    should_stop: Callable[[], bool]
+    on_empty: OnEmpty | None = None
+    num_collections: int = 0
+    ended_by: str = ""
+    """Why `next` found nothing, and what to change; empty while it finds something, or where it was asked to stop."""
+    started: float = 0.0
+    """When the newest collection began, by time.monotonic."""
+    _last_metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def next(self, step: int, policy_version: int) -> Collected | None:
+        """What step number `step`, from 1, learns from: a batch is there. None where the stage has to end."""
+        empty = EmptyCollections()
+        while True:
+            self.started = time.monotonic()
+            collected = self.algorithm.collect(self.num_collections)
+            if collected is None:
+                self._end("nothing_left", step, nothing_left(self._last_metrics, empty))
+                return None
+            self.num_collections += 1
+            self._last_metrics = collected.metrics
+            if collected.batch is not None:
+                return collected
+            empty = empty.plus(collected.groups)
+            metrics = {**collected.metrics, "updated": 0.0, "policy_version": float(policy_version)}
+            self._record(collected, {**metrics, "seconds_step": time.monotonic() - self.started})
+            if self.on_empty is not None:
+                self.on_empty(empty.num_collections, metrics)
+            if empty.num_collections >= self.max_empty_steps:
+                self._end("no_signal", step, diagnosis(empty))
+                return None
+            if self.should_stop():
+                return None
+
+    def _record(self, collected: Collected, metrics: Mapping[str, float]) -> None:
+        """Under names of their own: a later collection of the same step must not replace these."""
+        stage = self.stage + NO_SIGNAL
+        if collected.groups:
+            self.recorder.rollouts(stage, self.num_collections, collected.groups, collected.advantages)
+        self.recorder.metrics(stage, self.num_collections, metrics)
+
+    def _end(self, event: str, step: int, why: str) -> None:
+        self.ended_by = why
+        self.recorder.event(event, {"stage": self.stage, "step": step, "diagnosis": why})
