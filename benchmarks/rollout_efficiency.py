@@ -10,7 +10,7 @@ belong to the arm that used them, and so do those of a step's extra rounds. Held
 
 Arms:
     plain        every prompt, groups of 8, one round a step
-    retired      plain, but prompts retire once their own groups make them surely solved or hopeless, and are probed again
+    retired      plain, but prompts retire once their groups make them surely solved or hopeless, and are probed again
     curated      retired, on prompts that 4 completions each showed the start model to solve sometimes
     allocated    curated, with group sizes from the posteriors
     dynamic      curated, with up to 2 extra rounds for dead groups
@@ -36,8 +36,8 @@ from workers import say, worker_environment
 
 RESULTS = Path(__file__).resolve().parent / "results"
 GROUP_SIZE = PROMPTS_PER_STEP = 8
-LAST_EVALUATIONS = 3
-"""Evaluations that are averaged into plain's final pass rate: one alone is noisy."""
+LAST_EVALUATIONS = 2
+"""Evaluations that are averaged into plain's final pass rate, as the end of a smoothed curve is."""
 
 PLAIN_ROLLOUT = f"""[rollout]
 group_size = {GROUP_SIZE}
@@ -129,11 +129,23 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def mean_curve(curves: Sequence[Sequence[Point]], grid: Sequence[float]) -> list[float]:
-    """Pass rate at each number of rollouts, interpolated linearly in every seed, then averaged; held after its end."""
-    return [fmean(_at(curve, x) for curve in curves) for x in grid]
+    """Pass rate at each number of rollouts: smoothed and interpolated linearly in every seed, then averaged."""
+    smoothed = [smooth(curve) for curve in curves]
+    return [fmean(_at(curve, x) for curve in smoothed) for x in grid]
+
+
+def smooth(curve: Sequence[Point]) -> list[Point]:
+    """Each pass rate averaged with its two neighbours, the first and last with the one that they have; the start, which
+    is the same for all arms, stays."""
+    rates = [rate for _, rate in curve]
+    means = [fmean(rates[max(1, i - 1) : i + 2]) if i else rates[0] for i in range(len(rates))]
+    return [(x, mean) for (x, _), mean in zip(curve, means, strict=True)]
 
 
 def _at(curve: Sequence[Point], rollouts: float) -> float:
+    """Held before the first point, where rollouts measured pass rates, and after the last."""
+    if rollouts <= curve[0][0]:
+        return curve[0][1]
     earlier, later = curve[0], curve[-1]
     for left, right in pairwise(curve):
         if left[0] <= rollouts <= right[0]:
@@ -169,7 +181,7 @@ def table(results: Mapping[str, Mapping[str, list[Point]]]) -> str:
     ]
     for arm, of_arm in curves.items():
         reach = first_reach(grid, mean_curve(of_arm, grid), target)
-        at_budget = [_at(c, budget) for c in of_arm]
+        at_budget = [_at(smooth(c), budget) for c in of_arm]
         ratio = "-" if reach is None or not plain_reaches else f"{reach / plain_reaches:.2f}"
         spread = f"{stdev(at_budget):.1%}" if len(at_budget) > 1 else "-"
         shown = "not reached" if reach is None else f"{reach:.0f}"

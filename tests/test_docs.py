@@ -47,7 +47,16 @@ def problem_of(arguments: list[str]) -> str | None:
     return f"{verb} has no option {unknown[0]}" if unknown else None
 
 
-@pytest.mark.parametrize(("path", "command"), [(README, "demo"), (ROOT / "docs" / "verifiers.md", "audit")])
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        (README, "demo"),
+        (ROOT / "docs" / "verifiers.md", "audit"),
+        (ROOT / "docs" / "planning.md", "curate"),
+        (ROOT / "docs" / "algorithms.md", "pairs"),
+    ],
+    ids=["README", "verifiers", "planning", "algorithms"],
+)
 def test_every_command_in_the_documents_exists(path: Path, command: str) -> None:
     found = commands(path.read_text(encoding="utf-8"))
     assert command in [arguments[0] for arguments in found]

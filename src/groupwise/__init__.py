@@ -1,10 +1,11 @@
-"""Groupwise: GRPO post-training of language models for tasks whose answers can be checked.
+"""Groupwise: post-training of language models for tasks whose answers can be checked.
 
-    from groupwise import load_recipe, train
+    from groupwise import load_recipe, resume, train
     directory, summary = train(load_recipe("recipe.toml"))
+    directory, summary = resume(directory.path)              # goes on with a run that was stopped
 
-Records come from here as well. `load_recipe`, `train` and `evaluate` are imported on first use: the first needs
-pydantic, the others torch, and a verifier neither.
+Records come from here as well. `load_recipe`, `train`, `resume` and `evaluate` are imported on first use: the first
+needs pydantic, the others torch, and a verifier neither.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from groupwise.types import Completion, Group, Prompt, Rollout, Status, Stop, Ta
 
 if TYPE_CHECKING:
     from groupwise.config import load_recipe
-    from groupwise.launch.local import evaluate, train
+    from groupwise.launch.local import evaluate, resume, train
 
 __all__ = [
     "Completion",
@@ -35,17 +36,18 @@ __all__ = [
     "VerifierError",
     "evaluate",
     "load_recipe",
+    "resume",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """`load_recipe`, `train` and `evaluate`, imported on first use."""
+    """`load_recipe`, `train`, `resume` and `evaluate`, imported on first use."""
     if name == "load_recipe":
         from groupwise.config import load_recipe
 
         return load_recipe
-    if name not in ("evaluate", "train"):
+    if name not in ("evaluate", "resume", "train"):
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
     from groupwise.launch import local
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ def test_a_reward_model_is_not_offered_as_the_trained_model(tmp_path: Path, caps
     for name in ("grpo-3", "reward-5"):
         (directory.checkpoints / name).mkdir(parents=True)
     (directory.checkpoints / "reward-5" / "reward_model.json").write_text("{}")
+    os.utime(directory.checkpoints / "grpo-3", (1, 1))  # the older one
     Terminal().outcome(directory, RunSummary(stages=(), peak_memory_bytes=0, seeds={}, versions={}))
     shown = capsys.readouterr().out
     assert "grpo-3" in shown

@@ -146,6 +146,17 @@ def test_the_newest_completions_count(job: Forecaster) -> None:
     assert job.stage(grpo, {}, ["a"]).generate_s < long
 
 
+def test_completions_of_the_prompts_that_will_be_sampled_tell_more(job: Forecaster) -> None:
+    grpo = job.recipe.stages[1]
+    job.saw([group((0, 1, 2), (1, 1, 1))])
+    heldout = job.stage(grpo, {}, [fake_task().id]).generate_s
+    job.saw_training([group((0, 1), (1, 1))])
+    assert job.stage(grpo, {}, [fake_task().id]).generate_s < heldout
+    assert job.stage(grpo, {}, ["another"]).generate_s == heldout
+    job.saw([group((0, 1, 2), (1, 1, 1))])  # new weights
+    assert job.stage(grpo, {}, [fake_task().id]).generate_s == heldout
+
+
 def test_a_forecast_needs_a_measured_machine_and_a_known_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = write_plan_job(tmp_path)
 

@@ -290,6 +290,8 @@ def test_evaluations_inside_a_stage_are_on_record_but_not_in_the_summary(tmp_pat
     recipe = job(tmp_path, every, WITH_KL)
     directory, summary = local.train(recipe)
     names = [e["name"] for e in read_events(directory.events) if e["event"] == "evaluation"]
+    versions = [e["policy_version"] for e in read_events(directory.events) if e["event"] == "evaluation"]
+    assert versions == sorted(set(versions)), "each names the weights that it measured"
     assert names == ["base", "sft", "grpo step 1", "grpo"]
     assert [s.name for s in summary.stages] == ["base", "sft", "grpo"]
     assert summary.stages[0].num_prompts == 2

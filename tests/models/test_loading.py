@@ -39,6 +39,15 @@ def test_the_dtype_is_a_choice(tiny_model: TinyModel) -> None:
     assert load_model(tiny_model().source, device="cpu", dtype="bfloat16").model.dtype == torch.bfloat16
 
 
+def test_a_model_without_an_lm_head_is_refused_and_gets_no_random_one(tiny_model: TinyModel, tmp_path: Path) -> None:
+    loaded = tiny_model()
+    assert not loaded.model.config.tie_word_embeddings, "a tied head is never missing"
+    loaded.model.model.save_pretrained(tmp_path)  # the body alone, as a reward model's folder holds it
+    loaded.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(EngineError, match=r"lacks 1 weights of a LlamaForCausalLM, such as lm_head.weight"):
+        load_model(str(tmp_path), device="cpu")
+
+
 @pytest.mark.parametrize(
     "name", ["/no/such/folder", "./no-such-folder", "~/no-such-folder", "owner/model/extra", "../no-such-folder"]
 )

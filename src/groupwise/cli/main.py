@@ -16,7 +16,7 @@ from groupwise.errors import GroupwiseError
 
 app = typer.Typer(
     name="groupwise",
-    help="Post-train language models with GRPO on tasks whose answers can be checked.",
+    help="Post-train language models on tasks whose answers can be checked.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

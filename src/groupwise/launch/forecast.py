@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -140,10 +140,16 @@ class Forecaster:
     pairs: Sequence[tuple[int, float]] = ()
     """Of each preference pair: tokens of its prompt, mean tokens of its two completions."""
     sampled: Sequence[Group] = ()
+    measured: list[Group] = field(default_factory=list)
+    """Groups of training prompts, sampled from the present weights."""
 
     def saw(self, groups: Sequence[Group]) -> None:
-        """Completions of the present weights."""
-        self.sampled = groups or self.sampled
+        """Completions of new weights, on held-out prompts."""
+        self.sampled, self.measured = groups or self.sampled, []
+
+    def saw_training(self, groups: Sequence[Group]) -> None:
+        """Completions of the same weights on training prompts, which tell more of what a stage will sample."""
+        self.measured += groups
 
     def stage(self, stage: StageSection, counts: Mapping[str, tuple[int, int]], task_ids: Sequence[str]) -> Forecast:
         """The forecast of a stage that samples task_ids; counts are (solved, scored) of all prompts that were measured,
@@ -151,14 +157,16 @@ class Forecaster:
         rollout = self.recipe.rollout
         section = stage.algorithm
         size = section.completions_per_prompt if isinstance(section, PpoSection) else rollout.group_size
-        found = sampled_lengths(self.sampled, rollout.prompts_per_step * size)
+        wanted = set(task_ids)
+        sampled = [group for group in self.measured if group.task.id in wanted] or self.sampled
+        found = sampled_lengths(sampled, rollout.prompts_per_step * size)
         lengths = lengths_of_run(
             self.prompts,
             self.demonstrations,
             rollout.max_completion_tokens,
             completion=found[0] if found else None,
             longest=found[1] if found else None,
-            sibling_prefix=shared_by_siblings(self.sampled, rollout.group_size) if rollout.group_size > 1 else 0.0,
+            sibling_prefix=shared_by_siblings(sampled, rollout.group_size) if rollout.group_size > 1 else 0.0,
             pairs=self.pairs,
         )
         live_share = expected_live_share(counts, task_ids, rollout.group_size)

@@ -49,10 +49,11 @@ def measure_pass_rates(
     screening: Screening | None = None,
     known: Sequence[CuratedRow] = (),
     save: Callable[[Curation], object] = lambda curation: None,
+    saw: Callable[[Sequence[Group]], object] = lambda groups: None,
 ) -> Curation:
     """Curates the tasks with completions that are drawn as training draws them; `display` shows how far it is.
 
-    The total that it shows is what is sure to come; it grows where prompts stay open.
+    The total that it shows is what is sure to come; it grows where prompts stay open. `saw` gets all that was sampled.
 
     Raises:
         VerifierError: if more than curation.max_unscored_frac of a call's completions could not be judged.
@@ -71,6 +72,7 @@ def measure_pass_rates(
             progress=lambda done, _: advance(before + done, total, note),
         ).groups
         refuse_unscored(groups, recipe.curation.max_unscored_frac)
+        saw(groups)
         return [drawn_of(group) for group in groups]
 
     started_with: int | None = None

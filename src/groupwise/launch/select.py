@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from groupwise.config import Recipe
@@ -15,7 +15,7 @@ from groupwise.launch.assemble import Policy, RenderedTasks
 from groupwise.launch.display import Display
 from groupwise.launch.pass_rates import curate_options, measure_pass_rates, measured_with
 from groupwise.training.batch import derive_seed
-from groupwise.types import Recorder
+from groupwise.types import Group, Recorder
 from groupwise.verifiers import TaskVerifier
 
 LEDGER_ADVICE = (
@@ -43,12 +43,13 @@ def sometimes_solved(
     verifier: TaskVerifier,
     recorder: Recorder,
     display: Display,
+    saw: Callable[[Sequence[Group]], object] = lambda groups: None,
 ) -> Selection:
     """The training tasks that the model solves sometimes; the others are set aside, counted and written down.
 
     Measures curation.samples_per_prompt completions of each task (of curation.num_prompts of them, where that is set)
     and up to curation.max_samples_per_prompt of those whose answer stays open; or reads what curation.ledger, which
-    was drawn and measured before, says of all of them.
+    was drawn and measured before, says of all of them. `saw` gets what was sampled.
 
     Raises:
         VerifierError: if more than curation.max_unscored_frac of them could not be judged.
@@ -77,6 +78,7 @@ def sometimes_solved(
             seed=derive_seed(recipe.seed, stage_name, "curation"),
             display=display,
             title=f"{stage_name}: pass rate of {len(train.tasks)} training prompts",
+            saw=saw,
         )
         rows, decisions, keep_undecided = curation.rows, curation.decisions(), False
         how = f"with {section.samples_per_prompt} to {section.max_samples_per_prompt} samples"

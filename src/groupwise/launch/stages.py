@@ -101,6 +101,7 @@ def material_of(run: Run, stage: StageSection) -> Material:
         verifier=run.verifier,
         recorder=run.recorder,
         display=run.display,
+        saw=run.forecaster.saw_training if run.forecaster is not None else lambda groups: None,
     )
     nothing = "Every training prompt is always or never solved: GRPO has nothing to learn from."
     return Material(
@@ -202,6 +203,7 @@ def _train(run: Run, stage: StageSection, algorithm: Algorithm, meter: Meter, ex
         def on_step(step: int, metrics: dict[str, float]) -> None:
             meter.add(metrics)
             advance(step, stage.steps, step_note(metrics))
+            run.policy_version = int(metrics["policy_version"])  # evaluations inside the stage name it
             every = run.recipe.evaluation.every
             if every and step % every == 0 and step < stage.steps:
                 with run.spending.uncounted():

@@ -59,13 +59,23 @@ def load_model(name: str, *, device: str = "auto", dtype: str = "auto", revision
         return replace(loaded, model=merge_adapter(loaded.model, Path(source)), source=source)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype), revision=revision)
+        found: Any = AutoModelForCausalLM.from_pretrained(  # the stubs know no loading info
+            source, dtype=getattr(torch, dtype), revision=revision, output_loading_info=True
+        )
     except (OSError, ValueError, KeyError) as error:
         raise EngineError(_not_found(name, error)) from error
+    model: PreTrainedModel = found[0]
+    report: dict[str, Any] = found[1]
     if adapted_layers(model):  # transformers fetches the base of an adapter on the hub by itself
         raise EngineError(
             f"model.name = {name!r} is a LoRA adapter on the hub.\n"
             "  Download it and give its folder: it is then added into its base model."
+        )
+    if missing := sorted(report["missing_keys"]):  # transformers would go on with random ones, and tell a log
+        raise EngineError(
+            f"model.name = {name!r} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}.\n"
+            "  A reward model, a critic and a classifier have no LM head: give a language model, or the whole folder "
+            "where files are missing."
         )
     model.to(target).eval()  # type: ignore[arg-type]
     return LoadedModel(model=model, tokenizer=tokenizer, end_token_ids=end_token_ids(model, tokenizer), source=source)

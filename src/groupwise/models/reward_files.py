@@ -215,7 +215,8 @@ def _classifier_parts(folder: Path, dtype: torch.dtype) -> tuple[PreTrainedModel
     head = dict(model.named_children()).get("score")
     if not isinstance(head, nn.Linear):
         raise EngineError(
-            f"reward model: the head of {type(model).__name__} in {folder} is not one linear layer `score` on the last token.\n"
+            f"reward model: the head of {type(model).__name__} in {folder} is not one linear layer `score` on the last "
+            "token.\n"
             "  Give one whose body is a causal language model (Llama, Qwen, Mistral, GPT-2 ...)."
         )
     return model.base_model, head

@@ -116,7 +116,7 @@ class RunDirectory:
 
     @property
     def summary(self) -> Path:
-        """The outcome (JSON); its presence marks a finished run."""
+        """What was measured so far (JSON). It does not say that the run is finished: see `stages`."""
         return self.path / "summary.json"
 
     @property
