@@ -107,7 +107,8 @@ class StageSection(Section):
     name: str = Field(pattern=NAME_PATTERN)
     """Unique in the recipe; letters, digits, - _ and . only; default = the algorithm's name."""
     steps: int = Field(ge=1)
-    """Optimizer steps, 1 or more."""
+    """Steps, 1 or more. A step learns from one collection: by one optimizer update, or by several where the algorithm
+    says so."""
     algorithm: AlgorithmSection
     """The algorithm and its own settings."""
     optim: OptimSection

@@ -12,7 +12,6 @@ the last one.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from groupwise.models.body import copied_body
 from groupwise.models.logprobs import ScoredSequence, ScoreFunction, TokenScores, loss_mask
 from groupwise.models.lora import adapted_layers
 from groupwise.models.token_tree import TokenTree
@@ -68,8 +68,7 @@ def reward_model_from(model: PreTrainedModel, *, seed: int) -> RewardModel:
 
     Source of the head's size: Stiennon et al., arXiv:2009.01325, as released.
     """
-    shared = {id(p): p for p in model.parameters() if not p.requires_grad}
-    body: Any = copy.deepcopy(model.base_model, shared).eval()
+    body: Any = copied_body(model)
     if adapted_layers(model):
         body.peft_config = model.peft_config  # what saves adapters looks for it on the model that it is given
     width: int = model.config.get_text_config().hidden_size

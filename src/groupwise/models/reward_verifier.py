@@ -34,7 +34,7 @@ from groupwise.errors import DataError, VerifierError
 from groupwise.models import reward_model
 from groupwise.models.reward_files import LoadedReward, load_reward_model
 from groupwise.types import Check, Status, Task, Verdict
-from groupwise.verifiers.contract import UnusableGold
+from groupwise.verifiers.contract import UnusableGold, gold_text
 
 _WEIGHTS = ("*.safetensors", "*.bin", "config.json", "reward_model.json", "tokenizer*", "chat_template*", "*.model")
 """What decides a score, as patterns of file names."""
@@ -106,14 +106,7 @@ class RewardModelVerifier:
                 f"gold_unknown: a reward model knows no right answer to task {task.id!r}; "
                 'set gold_column to a column with one, and pays = "outcome"'
             )
-        gold = task.columns.get(self._gold_column)
-        if not isinstance(gold, str) or not gold.strip():
-            known = ", ".join(sorted(task.columns)) or "none"
-            raise VerifierError(
-                f"gold_missing: task {task.id!r} has no text in column {self._gold_column!r} (columns: {known}); "
-                "set gold_column to the column with a right completion"
-            )
-        return gold
+        return gold_text(task, self._gold_column)
 
     def check(self, tasks: Sequence[Task]) -> list[UnusableGold]:
         """The tasks whose prompt cannot be read and, with a gold column, those whose gold is missing or not solved."""

@@ -17,7 +17,6 @@ Source of the zero start: "The N implementation details of RLHF with PPO", 2023,
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
 from groupwise.errors import EngineError
+from groupwise.models.body import copied_body
 from groupwise.models.logprobs import ScoredSequence, ScoreFunction, TokenScores, loss_mask
 from groupwise.models.lora import adapted_layers, merged_state_dict
 from groupwise.models.reward_model import RewardModel, why_no_reward_tree
@@ -98,10 +98,7 @@ def value_model_from(model: PreTrainedModel) -> ValueModel:
 
     Frozen weights, the base below adapters, are shared with the model, not copied.
     """
-    shared = {id(p): p for p in model.parameters() if not p.requires_grad}
-    base: PreTrainedModel = model.base_model  # type: ignore[assignment]
-    body = copy.deepcopy(base, shared)
-    return ValueModel(body, value_head_for(model)).eval()
+    return ValueModel(copied_body(model), value_head_for(model)).eval()
 
 
 def tree_values(model: ValueModel, sequences: Sequence[ScoredSequence]) -> Tensor:

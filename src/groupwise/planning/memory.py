@@ -132,8 +132,8 @@ def estimate_memory(
             gradient_checkpointing=gradient_checkpointing,
             prefix_sharing=prefix_sharing,
         )
-        # the first backward pass makes the gradients while activations are freed, but seldom in their places: the demo's
-        # process peaked at the sum of both
+        # the first backward pass makes the gradients while activations are freed, but seldom in their places: the
+        # demo's process peaked at the sum of both
         moments["training"] = {**sharded, **training}
     moments["update"] = {**sharded, "head_gradient": _tied_gradient(shape, hardware.bytes_per_number, lora_rank)}
     totals = {name: sum(parts.values()) for name, parts in moments.items()}

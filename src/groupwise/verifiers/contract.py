@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from groupwise.errors import VerifierError
 from groupwise.types import Task, Verifier
 
 
@@ -35,3 +36,19 @@ class TaskVerifier(Verifier, Protocol):
     def close(self) -> None:
         """Ends processes and files; safe to call twice."""
         ...
+
+
+def gold_text(task: Task, column: str) -> str:
+    """The text of a task's gold column, for kinds of truth that cannot make a right completion themselves.
+
+    Raises:
+        VerifierError: if the column holds no text.
+    """
+    gold = task.columns.get(column)
+    if not isinstance(gold, str) or not gold.strip():
+        known = ", ".join(sorted(task.columns)) or "none"
+        raise VerifierError(
+            f"gold_missing: task {task.id!r} has no text in column {column!r} (columns: {known}); "
+            "set gold_column to the column with a right completion"
+        )
+    return gold

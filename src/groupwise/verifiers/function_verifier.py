@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from groupwise.errors import VerifierError
 from groupwise.types import Check, Status, Task, Verdict
-from groupwise.verifiers.contract import UnusableGold
+from groupwise.verifiers.contract import UnusableGold, gold_text
 from groupwise.verifiers.function_call import CallFailed
 from groupwise.verifiers.function_runner import IsolatedRunner, Runner, ThreadRunner
 
@@ -137,14 +137,7 @@ class FunctionVerifier:
                 f"gold_unknown: a reward function knows no right answer to task {task.id!r}; "
                 "set gold_column to a column with a completion that it pays in full"
             )
-        gold = task.columns.get(self._gold_column)
-        if not isinstance(gold, str) or not gold.strip():
-            known = ", ".join(sorted(task.columns)) or "none"
-            raise VerifierError(
-                f"gold_missing: task {task.id!r} has no text in column {self._gold_column!r} (columns: {known}); "
-                "set gold_column to the column with a right completion"
-            )
-        return gold
+        return gold_text(task, self._gold_column)
 
     def check(self, tasks: Sequence[Task]) -> list[UnusableGold]:
         """Runs the function on every gold, or on an empty completion where there is none, and says what is wrong.
