@@ -191,7 +191,8 @@ def _train_reward_model(run: Run, stage: StageSection) -> bool:
         display=run.display,
         should_stop=lambda: run.stop_asked or run.spending.is_used_up,
     )
-    run.summaries.append(replace(run.summaries[-1], name=stage.name, seconds=time.monotonic() - started))
+    if run.summaries:  # none where evaluation.base leaves the base out
+        run.summaries.append(replace(run.summaries[-1], name=stage.name, seconds=time.monotonic() - started))
     write_summary(run.directory.summary, summary_of(run))
     return done.outcome.steps_done == stage.steps
 
