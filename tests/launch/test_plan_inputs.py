@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plan_job import SFT, write_plan_job
 
 from groupwise.data import PreferencePair, TaskSets
 from groupwise.launch.plan_inputs import lengths_of_run, planned_lengths, prompt_text, shared_length
 from groupwise.types import Task
+from plan_job import SFT, write_plan_job
 
 CHAT = tuple(
     Task(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_job import GRPO, SFT, write_plan_job
 
 from groupwise.config import Recipe
 from groupwise.curation import CuratedRow, CurateOptions, Curation, Exclusion, Reason, decide
@@ -19,6 +18,7 @@ from groupwise.launch.plan import make_plan
 from groupwise.launch.plan_ledger import read_measured
 from groupwise.launch.verifiers import build_verifier
 from groupwise.planning.pass_rates import BetaRates
+from plan_job import GRPO, SFT, write_plan_job
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_completion_tokens": 4, "stop": []}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plan_job import GRPO, SFT, write_plan_job
 
 from groupwise.launch.plan import Plan, make_plan
 from groupwise.launch.plan_methods import MethodCost
+from plan_job import GRPO, SFT, write_plan_job
 
 LONG = (("group_size = 2", "group_size = 8"), ("prompts_per_step = 1", "prompts_per_step = 4"))
 

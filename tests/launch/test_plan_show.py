@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from plan_job import SFT, write_plan_job
 
 from groupwise.launch.plan import Plan, make_plan
 from groupwise.launch.plan_page import plan_page
@@ -23,6 +22,7 @@ from groupwise.launch.plan_show import (
     plan_lines,
     stages_table,
 )
+from plan_job import SFT, write_plan_job
 
 COLLECTOR = """<script>
 const seen = {errors: []};

@@ -79,7 +79,7 @@ def bakeoff_page(
     )
     best = max(usable, key=lambda arm: arm.pass_rate or 0.0, default=None)
     facts = (
-        Fact(label="budget of a run", value=f"{budget.limit:,g} {budget.unit.replace('_', ' ')}"),
+        Fact(label="budget of a run", value=_budget_text(budget)),
         Fact(label="start", value=f"{everything[0].pass_rate or 0.0:.1%}"),
         *(() if best is None else (Fact(label=f"best, {best.name}", value=f"{best.pass_rate or 0.0:.1%}"),)),
     )
@@ -113,6 +113,13 @@ def _rates_chart(arms: Sequence[Arm]) -> Chart:
     )
 
 
+def _budget_text(budget: BudgetSection) -> str:
+    """The limit with its unit, such as 10 TFLOP or 20,000 rollout tokens."""
+    if budget.unit == "flops":
+        return f"{budget.limit / 1e12:,g} TFLOP"
+    return f"{budget.limit:,g} {budget.unit.replace('_', ' ')}"
+
+
 def _curve_chart(start: Mapping[str, Any], results: Sequence[RunResult], unit: str, base: Arm) -> Chart:
     """The n-th evaluation of an arm, averaged over its seeds."""
     rows: list[dict[str, Any]] = []
@@ -134,6 +141,7 @@ def _curve_chart(start: Mapping[str, Any], results: Sequence[RunResult], unit: s
         band=("low", "high"),
         series="arm",
         x_title=UNIT_TITLES[unit],
+        x_format="~s",  # 10T operations, 5k tokens
         y_title="held-out pass rate",
         y_format=".0%",
         caption="Means over seeds. All arms begin at the start model.",
