@@ -167,6 +167,8 @@ def test_a_forecast_needs_a_measured_machine_and_a_known_model(tmp_path: Path, m
     assert forecaster(recipe, SHAPE_CONFIG, [(1,)], []) is None
     monkeypatch.setattr(module, "chosen_hardware", lambda name: ROUND)
     assert forecaster(recipe, {**SHAPE_CONFIG, "num_experts": 8}, [(1,)], []) is None
+    assert forecaster(recipe, SHAPE_CONFIG, [(1,)], [2]) is None, "50 weights: its operations are not what takes time"
+    monkeypatch.setattr(module, "SMALLEST_PARAMS", 50)
     found = forecaster(recipe, SHAPE_CONFIG, [(1,)], [2], [(3, 4.0)])
     assert found is not None
     assert (found.hardware, found.shape.num_params, found.pairs) == (ROUND, 50, [(3, 4.0)])

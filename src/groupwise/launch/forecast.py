@@ -24,6 +24,9 @@ from groupwise.planning.hardware import Hardware
 from groupwise.planning.model_shape import ModelShape, from_config
 from groupwise.types import Group
 
+SMALLEST_PARAMS = 20_000_000
+"""Below it no forecast is made: what takes the time of a small model is not its operations, which are all that is
+measured."""
 _GB = 1e9
 
 
@@ -201,13 +204,15 @@ def forecaster(
     demonstrations: Sequence[int],
     pairs: Sequence[tuple[int, float]] = (),
 ) -> Forecaster | None:
-    """None where this machine was not measured, or planning does not describe the model (config: its config.json)."""
+    """None where this machine was not measured, or the model (config: its config.json) is very small or unknown."""
     hardware = measured_hardware()
     if hardware is None:
         return None
     try:
         shape = from_config(config)
     except ConfigError:
+        return None
+    if shape.num_params < SMALLEST_PARAMS:
         return None
     return Forecaster(
         recipe=recipe,
