@@ -102,6 +102,12 @@ def test_sft_alone_has_three_alternatives_too(tmp_path: Path) -> None:
     plan = planned(recipe, [0.5])
     assert len(plan.alternatives) == 3
     assert not any("rollout" in a.change or "groups" in a.saves for a in plan.alternatives)
+    recomputed = ("[model]", "[model]\ngradient_checkpointing = true")  # else it is the third alternative
+    eight = ("tasks_per_step = 1", "tasks_per_step = 8")
+    again = tmp_path / "again"
+    again.mkdir()
+    recipe = write_plan_job(again, recomputed, eight, stages=SFT, config=SMOLLM2)
+    plan = planned(recipe, [0.5])
     halved = next(a for a in plan.alternatives if a.change.startswith("tasks_per_step = 4"))
     assert "noisier" in halved.costs
 
