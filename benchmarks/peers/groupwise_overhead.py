@@ -62,9 +62,17 @@ class TimedRecorder:
         """See Recorder."""
         self._metrics(stage, step, values)
 
-    def rollouts(self, stage: str, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> None:
+    def rollouts(
+        self,
+        stage: str,
+        step: int,
+        groups: Sequence[Group],
+        advantages: Sequence[Sequence[float]],
+        *,
+        left_out: Sequence[Sequence[str]] | None = None,
+    ) -> None:
         """See Recorder."""
-        self._rollouts(stage, step, groups, advantages)
+        self._rollouts(stage, step, groups, advantages, left_out=left_out)
 
     def event(self, name: str, payload: Mapping[str, Any]) -> None:
         """See Recorder."""

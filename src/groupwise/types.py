@@ -201,8 +201,21 @@ class Recorder(Protocol):
         """One row of numbers after an optimizer step."""
         ...
 
-    def rollouts(self, stage: str, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> None:
-        """Every completion of the step with its verdict; advantages[g][i] belongs to groups[g].rollouts[i]."""
+    def rollouts(
+        self,
+        stage: str,
+        step: int,
+        groups: Sequence[Group],
+        advantages: Sequence[Sequence[float]],
+        *,
+        left_out: Sequence[Sequence[str]] | None = None,
+    ) -> None:
+        """Every completion of the step with its verdict; advantages[g][i] belongs to groups[g].rollouts[i].
+
+        left_out[g][i] says why it has no place in the loss: "unscored", "truncated" (cut, and masked), "dead_group" (no
+        rollout of its group has an advantage), "replaced" (its group made room for a live one); empty where it trains.
+        None = nobody knows, or nothing is trained on these.
+        """
         ...
 
     def event(self, name: str, payload: Mapping[str, Any]) -> None:

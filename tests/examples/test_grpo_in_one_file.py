@@ -98,7 +98,15 @@ class Collections:
     rows: list[Mapping[str, float]] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
 
-    def rollouts(self, stage: str, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> None:
+    def rollouts(
+        self,
+        stage: str,
+        step: int,
+        groups: Sequence[Group],
+        advantages: Sequence[Sequence[float]],
+        *,
+        left_out: Sequence[Sequence[str]] | None = None,
+    ) -> None:
         self.groups.append(groups)
         self.advantages.append(advantages)
 

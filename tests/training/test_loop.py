@@ -253,7 +253,14 @@ def test_a_checkpoint_opens_with_transformers_and_gives_the_same_logits(tmp_path
     assert (state["stage"], state["step"], state["policy_version"]) == ("stage", 3, 13)
     assert state["algorithm"]["rows"]["q0"]["visits"] == 3
     assert [name for name, _ in recorder.events] == ["memory", "checkpoint"]
-    assert recorder.events[1][1] == {"stage": "stage", "step": 3, "folder": str(outcome.checkpoint)}
+    seconds = recorder.events[1][1]["seconds"]
+    assert recorder.events[1][1] == {
+        "stage": "stage",
+        "step": 3,
+        "folder": str(outcome.checkpoint),
+        "seconds": seconds,
+    }
+    assert seconds > 0
 
 
 def test_checkpoints_come_every_so_many_steps_and_no_part_of_one_stays(tmp_path: Path) -> None:

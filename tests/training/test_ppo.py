@@ -302,6 +302,18 @@ def test_too_many_unscored_rollouts_stop_and_none_that_is_scored_is_no_step() ->
     assert collected is not None
     assert collected.batch is None
     assert collected.advantages == ((0.0,), (0.0,))
+    assert (collected.left_out, collected.metrics["num_trained_rollouts"]) == ((("unscored",), ("unscored",)), 0)
+
+
+def test_what_could_not_be_judged_is_left_out_and_nothing_else() -> None:
+    """Dead groups teach the critic, so that they have a place."""
+    engine = FakeEngine(lambda p, c: said("broken" if (p, c) == (1, 0) else "yes", 5 + c, 9, END))
+    options = PpoOptions(prompts_per_step=2, completions_per_prompt=2, max_unscored_frac=1.0)
+    collected = algorithm(options, networks(small_policy()), engine=engine).collect(0)
+    assert collected is not None
+    assert collected.batch is not None
+    assert collected.left_out == (("", ""), ("unscored", ""))
+    assert collected.metrics["num_trained_rollouts"] == len(collected.batch.sequences) == 3
 
 
 @pytest.mark.parametrize(("num", "size"), [(3, 1), (2, 4)])

@@ -102,7 +102,10 @@ def test_one_update_is_one_optimizer_step_without_another_forward() -> None:
     expected = one_step(plain, build_optimizer(plain, OPTIM), numbered())
     assert (count, watch.forwards) == (1, [True])
     assert watch.rows[0].old_logprobs is None
-    assert metrics == {**expected, "lr": 1e-2}
+    # what the step adds to the numbers of its only update
+    changed = {name: metrics.pop(name) for name in ("update_norm", "weights_moved_frac")}
+    assert changed["update_norm"] == pytest.approx((weights(model) - weights(small_llama())).norm().item(), rel=1e-5)
+    assert metrics == {**expected, "lr": 1e-2, "ratio_mean": 1.0, "ratio_p99": 1.0, "ratio_max": 1.0}
     assert torch.equal(weights(model), weights(plain))
 
 

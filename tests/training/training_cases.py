@@ -196,13 +196,23 @@ class ListRecorder:
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
         self.groups: list[tuple[Sequence[Group], Sequence[Sequence[float]]]] = []
+        self.left_out: list[Sequence[Sequence[str]] | None] = []
         self.events: list[tuple[str, Mapping[str, Any]]] = []
 
     def metrics(self, stage: str, step: int, values: Mapping[str, float]) -> None:
         self.rows.append({**values, "step": step})
 
-    def rollouts(self, stage: str, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> None:
+    def rollouts(
+        self,
+        stage: str,
+        step: int,
+        groups: Sequence[Group],
+        advantages: Sequence[Sequence[float]],
+        *,
+        left_out: Sequence[Sequence[str]] | None = None,
+    ) -> None:
         self.groups.append((groups, advantages))
+        self.left_out.append(left_out)
 
     def event(self, name: str, payload: Mapping[str, Any]) -> None:
         json.dumps(payload)

@@ -27,6 +27,9 @@ class Collected:
     """Rollouts to record; empty where nothing was sampled."""
     advantages: tuple[tuple[float, ...], ...] = ()
     """advantages[g][i] belongs to groups[g].rollouts[i]."""
+    left_out: tuple[tuple[str, ...], ...] | None = None
+    """left_out[g][i]: why groups[g].rollouts[i] has no place in the loss, see Recorder.rollouts; empty where it has.
+    None = nothing was sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ are masked. Prompts may get different numbers of rollouts, see group_weights.py.
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -31,7 +33,14 @@ from groupwise.training.algorithm import Algorithm, Collected
 from groupwise.training.batch import derive_seed
 from groupwise.training.dynamic_sampling import SampledGroups, sample_live
 from groupwise.training.group_rewards import RolloutKl, overlong_costs
-from groupwise.training.grpo_batch import Advantage, ReferenceLogprobs, make_batch, rollout_kl, step_advantages
+from groupwise.training.grpo_batch import (
+    Advantage,
+    ReferenceLogprobs,
+    make_batch,
+    reasons_left_out,
+    rollout_kl,
+    step_advantages,
+)
 from groupwise.training.grpo_loss import loss_function
 from groupwise.training.grpo_options import GrpoOptions
 from groupwise.training.no_signal import SET_ASIDE
@@ -109,19 +118,23 @@ def grpo(
         if not sampled.groups:
             return None
         kept = [g for g, is_kept in zip(sampled.groups, sampled.is_kept, strict=True) if is_kept]
-        kl = rollout_kl(kept, reference_logprobs, estimator=options.kl) if reference_logprobs else None
+        kl, score = _scored_kl(kept, options, reference_logprobs)
         trained = step_advantages(kept, options, kl=kl, decode=decode)
-        aside = {f"{SET_ASIDE}{reason}": float(count) for reason, count in ledger.set_aside().items()}
+        left_out = _all_reasons(sampled, reasons_left_out(kept, trained, options))
+        batch = make_batch(kept, trained, options, max_completion_tokens=sampling.max_tokens)
         return Collected(
-            batch=make_batch(kept, trained, options, max_completion_tokens=sampling.max_tokens),
+            batch=batch,
             metrics={
                 **group_metrics(sampled.groups),
                 **sampling_metrics(sampled, step_sampling),
                 **shaping_metrics(kept, options, kl),
-                **aside,
+                **score,
+                **{f"{SET_ASIDE}{reason}": float(count) for reason, count in ledger.set_aside().items()},
+                "num_trained_rollouts": 0 if batch is None else num_trained(left_out),
             },
             groups=sampled.groups,
             advantages=_all_advantages(sampled, trained),
+            left_out=left_out,
         )
 
     return Algorithm(
@@ -134,6 +147,17 @@ def grpo(
         updates=options.updates,
         state=ledger.state,
     )
+
+
+def _scored_kl(
+    groups: Sequence[Group], options: GrpoOptions, reference_logprobs: ReferenceLogprobs | None
+) -> tuple[RolloutKl | None, dict[str, float]]:
+    """The KL of every token where it is part of the reward, and the seconds it took."""
+    if reference_logprobs is None:
+        return None, {}
+    started = time.monotonic()
+    kl = rollout_kl(groups, reference_logprobs, estimator=options.kl)
+    return kl, {"seconds_score": time.monotonic() - started}
 
 
 def sizes_of(task_ids: Sequence[str], ledger: PromptLedger, step_sampling: StepSampling) -> int | tuple[int, ...]:
@@ -159,6 +183,20 @@ def _all_advantages(sampled: SampledGroups, kept: Sequence[tuple[Advantage, ...]
     )
 
 
+def _all_reasons(sampled: SampledGroups, kept: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Why each rollout of every sampled group is left out; "replaced" for all of a group that was."""
+    reasons = iter(kept)
+    return tuple(
+        next(reasons) if is_kept else ("replaced",) * len(group.rollouts)
+        for group, is_kept in zip(sampled.groups, sampled.is_kept, strict=True)
+    )
+
+
+def num_trained(left_out: Sequence[Sequence[str]]) -> int:
+    """Rollouts that have a place in the loss."""
+    return sum(not reason for reasons in left_out for reason in reasons)
+
+
 def refuse_unscored(groups: Sequence[Group], max_unscored_frac: float) -> None:
     """Stops where the verifier fails too often to be believed.
 
@@ -180,9 +218,15 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     the rates. NaN where nothing was scored.
 
     reward_mean and pass_rate are means over prompts of the mean over their scored rollouts, so that a prompt with more
-    rollouts does not count for more. Lengths and the other rates are over rollouts.
+    rollouts does not count for more. Lengths and the other rates are over rollouts, whether or not they train: a length
+    counts every token that was sampled, and truncated says how a completion ended, not how long it is.
+
+    repeated_frac: rollouts whose text another one of their group has, too. sampler_nll: mean over the sampled tokens
+    of their negative log-probability, which estimates the entropy of the distribution sampled from, in nats a token.
+    num_prompt_tokens: of the prompts, each distinct one once.
     """
     rollouts = [r for group in groups for r in group.rollouts]
+    lengths = [len(r.completion.token_ids) for r in rollouts]
     scored = [r for r in rollouts if r.verdict.reward is not None]
     judged = [[r.verdict for r in g.rollouts if r.verdict.reward is not None] for g in groups if g.num_scored]
     alive = [g for g in groups if not g.is_dead]
@@ -198,10 +242,21 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "unscored_frac": 1 - len(scored) / len(rollouts),
         "invalid_frac": _mean([float(r.verdict.status is Status.INVALID) for r in rollouts]),
         "truncated_frac": _mean([float(r.completion.stop is Stop.LENGTH) for r in rollouts]),
+        "repeated_frac": sum(map(_num_repeated, groups)) / len(rollouts),
+        "sampler_nll": -_mean([x for r in rollouts for x in r.completion.sampler_logprobs]),
+        "mean_length": fmean(lengths),
+        "min_length": min(lengths),
+        "max_length": max(lengths),
         "mean_length_right": _mean_length([r for r in scored if r.verdict.outcome]),
         "mean_length_wrong": _mean_length([r for r in scored if not r.verdict.outcome]),
-        "num_generated_tokens": sum(len(r.completion.token_ids) for r in rollouts),
+        "num_prompt_tokens": sum(map(len, {g.prompt.token_ids for g in groups})),
+        "num_generated_tokens": sum(lengths),
     }
+
+
+def _num_repeated(group: Group) -> int:
+    counts = Counter(r.completion.text for r in group.rollouts)
+    return sum(count for count in counts.values() if count > 1)
 
 
 def shaping_metrics(groups: Sequence[Group], options: GrpoOptions, kl: RolloutKl | None) -> dict[str, float]:

@@ -92,19 +92,18 @@ def make_batch(
     *,
     max_completion_tokens: int,
 ) -> Batch | None:
-    """The scored rollouts of the step, or None when none of them has a gradient.
+    """The rollouts of the step that `reasons_left_out` names no reason for, or None when none of them has a gradient.
 
-    Rollouts of groups without any advantage are left out where nothing else gives them a gradient (unless
-    skip_dead_groups is off), and those that were cut where they are masked. The denominator counts them all, every
-    rollout with the weight of its prompt.
+    The denominator counts every scored rollout, those that are left out too, with the weight of its prompt.
     """
     weights = [1.0] * len(groups)
     if options.nominal_group_size is not None:
         weights = prompt_weights([g.num_scored for g in groups])
+    reasons = reasons_left_out(groups, advantages, options)
     scored = [
-        _Row(_sequence(group, rollout), rollout, advantage, weight, any(map(_acts, row)))
-        for group, row, weight in zip(groups, advantages, weights, strict=True)
-        for rollout, advantage in zip(group.rollouts, row, strict=True)
+        _Row(_sequence(group, rollout), rollout, advantage, weight, reason)
+        for group, row, weight, why in zip(groups, advantages, weights, reasons, strict=True)
+        for rollout, advantage, reason in zip(group.rollouts, row, why, strict=True)
         if rollout.verdict.reward is not None
     ]
     num_rollouts = sum(row.weight for row in scored)
@@ -113,12 +112,7 @@ def make_batch(
         "token": sum(row.weight * row.sequence.num_trained for row in scored),
         "constant": num_rollouts * max_completion_tokens,
     }[options.normalize]
-    skip = options.skip_dead_groups and not options.every_row_learns
-    kept = [
-        row
-        for row in scored
-        if (row.is_alive or not skip) and not (options.mask_truncated and row.rollout.completion.stop is Stop.LENGTH)
-    ]
+    kept = [row for row in scored if not row.left_out]
     if not kept or not (options.every_row_learns or any(_acts(row.advantage) for row in kept)):
         return None
     return Batch(
@@ -132,6 +126,32 @@ def make_batch(
     )
 
 
+def reasons_left_out(
+    groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]], options: GrpoOptions
+) -> tuple[tuple[str, ...], ...]:
+    """Why each rollout has no place in the loss, empty where it has one; the words are those of Recorder.rollouts.
+
+    unscored     the verifier could not judge it
+    truncated    it was cut at the limit, and options mask those
+    dead_group   no rollout of its group has an advantage, and nothing else gives it a gradient: no KL, no entropy.
+                 With skip_dead_groups off only where the whole step has no advantage
+    """
+    acts = [any(map(_acts, row)) for row in advantages]
+    skip = not options.every_row_learns and (options.skip_dead_groups or not any(acts))
+
+    def reason(rollout: Rollout, is_alive: bool) -> str:
+        if rollout.verdict.reward is None:
+            return "unscored"
+        if options.mask_truncated and rollout.completion.stop is Stop.LENGTH:
+            return "truncated"
+        return "dead_group" if skip and not is_alive else ""
+
+    return tuple(
+        tuple(reason(rollout, is_alive) for rollout in group.rollouts)
+        for group, is_alive in zip(groups, acts, strict=True)
+    )
+
+
 class _Row(NamedTuple):
     """A scored rollout on its way into the batch."""
 
@@ -139,8 +159,8 @@ class _Row(NamedTuple):
     rollout: Rollout
     advantage: Advantage
     weight: float
-    is_alive: bool
-    """A rollout of its group has an advantage."""
+    left_out: str
+    """Why it has no place in the loss; empty where it has."""
 
 
 def _sequence(group: Group, rollout: Rollout) -> ScoredSequence:

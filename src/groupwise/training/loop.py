@@ -20,7 +20,8 @@ from groupwise.training.checkpoint import save_checkpoint
 from groupwise.training.memory import held_bytes
 from groupwise.training.numerics import GapBounds, refuse_gap
 from groupwise.training.optim import OptimOptions
-from groupwise.training.signal_search import OnEmpty, SignalSearch
+from groupwise.training.phases import PhaseClock
+from groupwise.training.signal_search import OnEmpty, SignalSearch, standing
 from groupwise.training.updates import Learner
 from groupwise.types import Recorder
 
@@ -80,14 +81,10 @@ def run_stage(
             recorded, the weights are those of the step before, and a checkpoint of them is written where this stage
             has changed them.
     """
-    model = loaded.model
+    clock, model = PhaseClock(), loaded.model
+    reference = frozen_reference(model) if algorithm.needs_reference else None
     learner = Learner.of(
-        algorithm,
-        model,
-        options.optim,
-        num_steps=options.num_steps,
-        scores=scores,
-        reference=frozen_reference(model) if algorithm.needs_reference else None,
+        algorithm, model, options.optim, num_steps=options.num_steps, scores=scores, reference=reference
     )
     search = SignalSearch(
         stage=options.name,
@@ -95,6 +92,7 @@ def run_stage(
         recorder=recorder,
         max_empty_steps=options.max_empty_steps,
         should_stop=should_stop,
+        clock=clock,
         on_empty=on_empty,
     )
     step = 0
@@ -103,31 +101,33 @@ def run_stage(
         if collected is None:
             break
         step += 1
-        train_started = time.monotonic()
         assert collected.batch is not None, "a step has something to learn from"
         try:
             found, num_updates = learner.learn(collected.batch, step, _gap_check(options, step))
         except EngineError as error:
             learner.forget_gradients()
-            _record_refusal(options, step, collected, str(error), recorder)
+            _record_rollouts(options, step, collected, recorder)
+            recorder.event("step_refused", {"stage": options.name, "step": step, "reason": str(error)})
             if step > 1:
                 _save(options, loaded, algorithm, step - 1, policy_version, recorder)
             raise
+        clock.lap("train", inside=found)
         if step == 1:
             recorder.event("memory", {"stage": options.name, "bytes": held_bytes(learner)})
+        clock.lap("other")
         policy_version += num_updates
         on_new_weights(policy_version)
-        done = {"updated": 1.0, "policy_version": float(policy_version)}
-        seconds_train, seconds_step = time.monotonic() - train_started, time.monotonic() - search.started
-        metrics = {**collected.metrics, **found, **done, "seconds_train": seconds_train, "seconds_step": seconds_step}
-        if collected.groups:
-            recorder.rollouts(options.name, step, collected.groups, collected.advantages)
+        clock.lap("sync")
+        _record_rollouts(options, step, collected, recorder)
+        metrics = {**collected.metrics, **found, **standing(policy_version, updated=True), **clock.row("record")}
         recorder.metrics(options.name, step, metrics)
+        clock.lap("record")
         on_step(step, metrics)
         if should_stop():
             break
         if options.checkpoint_every and step % options.checkpoint_every == 0 and step < options.num_steps:
             _save(options, loaded, algorithm, step, policy_version, recorder)
+        clock.skip()
     return StageOutcome(
         checkpoint=_save(options, loaded, algorithm, step, policy_version, recorder),
         policy_version=policy_version,
@@ -144,10 +144,9 @@ def _gap_check(options: StageOptions, step: int) -> Callable[[Mapping[str, float
     return lambda metrics: refuse_gap(metrics, bounds, where=f"{options.name}, step {step}")
 
 
-def _record_refusal(options: StageOptions, step: int, collected: Collected, reason: str, recorder: Recorder) -> None:
+def _record_rollouts(options: StageOptions, step: int, collected: Collected, recorder: Recorder) -> None:
     if collected.groups:
-        recorder.rollouts(options.name, step, collected.groups, collected.advantages)
-    recorder.event("step_refused", {"stage": options.name, "step": step, "reason": reason})
+        recorder.rollouts(options.name, step, collected.groups, collected.advantages, left_out=collected.left_out)
 
 
 def _save(
@@ -158,7 +157,9 @@ def _save(
     policy_version: int,
     recorder: Recorder,
 ) -> Path:
+    started = time.monotonic()
     state = {"stage": options.name, "step": step, "policy_version": policy_version, "algorithm": algorithm.state()}
     folder = save_checkpoint(options.checkpoints / f"{options.name}-{step}", loaded, state, save_beside=algorithm.save)
-    recorder.event("checkpoint", {"stage": options.name, "step": step, "folder": str(folder)})
+    seconds = time.monotonic() - started
+    recorder.event("checkpoint", {"stage": options.name, "step": step, "folder": str(folder), "seconds": seconds})
     return folder

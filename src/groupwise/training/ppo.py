@@ -33,7 +33,7 @@ from groupwise.rollout import Engine, Sampling, collect_groups
 from groupwise.rollout.engine import Progress
 from groupwise.training.algorithm import Algorithm, Collected, Companion, Updates
 from groupwise.training.batch import Batch, derive_seed
-from groupwise.training.grpo import group_metrics, refuse_unscored
+from groupwise.training.grpo import group_metrics, num_trained, refuse_unscored
 from groupwise.training.ppo_batch import OLD_VALUES, RETURNS, RewardOptions, ppo_batch
 from groupwise.training.ppo_networks import CRITIC, Networks, OwnCritic, SharedCritic, score_rollouts
 from groupwise.training.step import LossFunction, LossRows
@@ -125,9 +125,12 @@ def ppo(
         if not chosen:
             return None
         groups, metrics = sample(number, chosen)
+        left_out = tuple(tuple("unscored" if r.verdict.reward is None else "" for r in g.rollouts) for g in groups)
+        metrics["num_trained_rollouts"] = num_trained(left_out)
         rollouts = [(g, r) for g in groups for r in g.rollouts if r.verdict.reward is not None]
         if not rollouts:
-            return Collected(batch=None, metrics=metrics, groups=groups, advantages=_by_rollout(groups, iter(())))
+            nothing = _by_rollout(groups, iter(()))
+            return Collected(batch=None, metrics=metrics, groups=groups, advantages=nothing, left_out=left_out)
         started = time.monotonic()
         scored, entropy = score_rollouts(rollouts, networks, temperature=sampling.temperature)
         batch, found = ppo_batch(scored, options.reward, kl_coef=coef.value)
@@ -140,6 +143,7 @@ def ppo(
             metrics={**metrics, **found, "entropy": entropy, "seconds_score": time.monotonic() - started},
             groups=groups,
             advantages=_by_rollout(groups, iter(means)),
+            left_out=left_out,
         )
 
     critic = networks.critic

@@ -7,6 +7,7 @@ several updates  the old log-probabilities are computed for the whole batch firs
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,9 @@ from groupwise.models.reference import Reference
 from groupwise.training.algorithm import Algorithm
 from groupwise.training.batch import Batch, cut, derive_seed
 from groupwise.training.optim import OptimOptions, build_optimizer, learning_rate
+from groupwise.training.ratio_tail import RatioTail
 from groupwise.training.step import optimizer_step, scores_of
+from groupwise.training.weight_change import WeightChange
 
 COUNTS = "num_"
 """Metrics whose names begin so are summed over the updates of a step; the others are averaged."""
@@ -36,6 +39,8 @@ class Learner:
     reference: Reference | None
     optimizer: Optimizer
     companion_optimizers: tuple[Optimizer, ...]
+    weight_changes: tuple[WeightChange, ...]
+    """Of the policy, then of each companion."""
 
     @classmethod
     def of(
@@ -49,6 +54,8 @@ class Learner:
         reference: Reference | None,
     ) -> Learner:
         """With a new optimizer for each network."""
+        optimizer = build_optimizer(nn.ModuleList([model, *algorithm.heads]), optim)
+        companion_optimizers = tuple(build_optimizer(c.model, c.optim) for c in algorithm.companions)
         return cls(
             algorithm=algorithm,
             model=model,
@@ -56,8 +63,9 @@ class Learner:
             num_steps=num_steps,
             scores=algorithm.scores or scores,
             reference=reference,
-            optimizer=build_optimizer(nn.ModuleList([model, *algorithm.heads]), optim),
-            companion_optimizers=tuple(build_optimizer(c.model, c.optim) for c in algorithm.companions),
+            optimizer=optimizer,
+            companion_optimizers=companion_optimizers,
+            weight_changes=tuple(WeightChange(o) for o in (optimizer, *companion_optimizers)),
         )
 
     def learn(
@@ -66,10 +74,15 @@ class Learner:
         """Step number `step`, from 1: its metrics, and how many updates of the policy it made.
 
         before_update sees the metrics of the first update before it is made; the weights are then those that sampled.
+        seconds_score among the metrics is what the log-probabilities of those weights took, where they were computed.
         """
-        rows = []
+        rows, tail, started = [], RatioTail(), time.monotonic()
+        is_scored = self._is_used_again and batch.old_logprobs is None
+        if is_scored:
+            batch = self._with_old_logprobs(batch)
+        score_s = time.monotonic() - started
         for number, part in enumerate(self._parts(batch, step)):
-            metrics = self._update_policy(part, step, before_update if number == 0 else None)
+            metrics = self._update_policy(part, step, tail, before_update if number == 0 else None)
             for companion, optimizer in zip(self.algorithm.companions, self.companion_optimizers, strict=True):
                 self._set_rate(optimizer, companion.optim, step)
                 found = optimizer_step(
@@ -84,39 +97,51 @@ class Learner:
                 )
                 metrics |= {f"{companion.name}_{name}": value for name, value in found.items()}
             rows.append(metrics)
-        return merged(rows), len(rows)
+        score = {"seconds_score": score_s} if is_scored else {}
+        return {**merged(rows), **tail.metrics(), **self._changes(), **score}, len(rows)
 
     def forget_gradients(self) -> None:
         """Frees what the last backward passes left."""
         for optimizer in (self.optimizer, *self.companion_optimizers):
             optimizer.zero_grad(set_to_none=True)
 
+    def _changes(self) -> dict[str, float]:
+        prefixes = ("", *(f"{companion.name}_" for companion in self.algorithm.companions))
+        pairs = zip(prefixes, self.weight_changes, strict=True)
+        return {prefix + name: value for prefix, change in pairs for name, value in change.metrics().items()}
+
+    @property
+    def _is_used_again(self) -> bool:
+        """True where a batch makes more than one update."""
+        return self.algorithm.updates.epochs * self.algorithm.updates.minibatches > 1
+
+    def _with_old_logprobs(self, batch: Batch) -> Batch:
+        old = scores_of(
+            self.model,
+            batch.sequences,
+            scores=self.scores,
+            temperature=self.algorithm.temperature,
+            tokens_per_microbatch=self.optim.tokens_per_microbatch,
+        )
+        return replace(batch, old_logprobs=old.logprobs)
+
     def _parts(self, batch: Batch, step: int) -> Iterator[Batch]:
         updates = self.algorithm.updates
-        if updates.epochs * updates.minibatches == 1:
+        if not self._is_used_again:
             yield batch
             return
-        if batch.old_logprobs is None:
-            old = scores_of(
-                self.model,
-                batch.sequences,
-                scores=self.scores,
-                temperature=self.algorithm.temperature,
-                tokens_per_microbatch=self.optim.tokens_per_microbatch,
-            )
-            batch = replace(batch, old_logprobs=old.logprobs)
         for epoch in range(updates.epochs):
             yield from cut(batch, updates.minibatches, seed=derive_seed(step, "minibatches", epoch))
 
     def _update_policy(
-        self, part: Batch, step: int, before_update: Callable[[Mapping[str, float]], None] | None
+        self, part: Batch, step: int, tail: RatioTail, before_update: Callable[[Mapping[str, float]], None] | None
     ) -> dict[str, float]:
         lr = self._set_rate(self.optimizer, self.optim, step)
         metrics = optimizer_step(
             self.model,
             self.optimizer,
             part,
-            self.algorithm.loss,
+            tail.watching(self.algorithm.loss),
             scores=self.scores,
             temperature=self.algorithm.temperature,
             tokens_per_microbatch=self.optim.tokens_per_microbatch,
