@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ import pytest
 
 from groupwise.errors import DataError
 from groupwise.runs import FileRecorder, RunDirectory, read_events, read_metrics
-from groupwise.runs.recorder import ROLLOUT_SCHEMA
+from groupwise.runs.recorder import ROLLOUT_SCHEMA, readable_prompt
 from groupwise.types import (
     Check,
     Completion,
@@ -39,6 +40,7 @@ def two_rollouts() -> Group:
             outcome=True,
             reason="same_rows",
             checks=(Check(name="rows", passed=True),),
+            parts={"rows": 1.0},
         ),
     )
     broken = Rollout(
@@ -89,8 +91,18 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_number(run: RunDirecto
     run.metrics.write_text("[1]\n")
     with pytest.raises(DataError, match="not a JSON object"):
         read_metrics(run.metrics)
+    run.metrics.write_text('{"stage": ["a"], "step": 1}\n')
+    with pytest.raises(DataError, match="has no stage and step"):
+        read_metrics(run.metrics)
     with pytest.raises(DataError, match="cannot be read"):
         read_metrics(run.path / "missing.jsonl")
+
+
+def test_a_reader_that_is_told_of_broken_lines_gets_the_others(run: RunDirectory) -> None:
+    run.metrics.write_text('{"stage": "a", "step": 1}\nbroken\n{"step": 1}\n{"stage": "a", "step": 2}\n')
+    broken: list[str] = []
+    assert [row["step"] for row in read_metrics(run.metrics, on_broken=broken.append)] == [1, 2]
+    assert [sentence.split("metrics.jsonl:")[1][:11] for sentence in broken] == ["2 is not JS", "3 has no st"]
 
 
 def test_rows_of_one_step_are_merged_and_the_later_value_wins(run: RunDirectory) -> None:
@@ -110,7 +122,7 @@ def test_events_keep_any_payload(run: RunDirectory) -> None:
 
 
 def test_rollouts_are_one_parquet_row_each(run: RunDirectory) -> None:
-    FileRecorder(run).rollouts("grpo", 7, [two_rollouts()], [[0.75, 0.0]])
+    FileRecorder(run).rollouts("grpo", 7, [two_rollouts()], [[0.75, 0.0]], left_out=[["", "unscored"]])
     table = pq.read_table(run.rollouts_of("grpo", 7))
     assert table.schema.equals(ROLLOUT_SCHEMA)
     solved, broken = table.to_pylist()
@@ -133,10 +145,63 @@ def test_rollouts_are_one_parquet_row_each(run: RunDirectory) -> None:
         "num_tokens": 2,
         "sampler_logprobs": [-0.5, -0.25],
         "policy_version": 3,
+        "prompt": "?",
+        "parts": '{"rows": 1.0}',
+        "left_out": "",
     }
     assert (broken["rollout"], broken["reward"], broken["outcome"], broken["stop"]) == (1, None, None, "length")
-    assert broken["text"] == "cut ?"
+    assert (broken["text"], broken["parts"], broken["left_out"]) == ("cut ?", None, "unscored")
     assert [p.name for p in run.rollouts.iterdir()] == ["grpo-000007.parquet"]
+
+
+def test_nobody_knows_what_was_left_out_where_nobody_said_so(run: RunDirectory) -> None:
+    FileRecorder(run).rollouts("evaluation-base", 0, [two_rollouts()], [[0.0, 0.0]])
+    assert pq.read_table(run.rollouts_of("evaluation-base", 0))["left_out"].null_count == 2
+
+
+def test_duckdb_reads_all_steps_of_a_stage_in_one_query(run: RunDirectory) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="the package duckdb is not installed")
+    for step in (1, 2):
+        FileRecorder(run).rollouts("grpo", step, [two_rollouts()], [[0.75, 0.0]], left_out=[["", "unscored"]])
+    rows = duckdb.sql(
+        f"""SELECT task_id, any_value(prompt), count(*), avg(reward), count(*) FILTER (left_out = 'unscored'),
+                   max(len(completion_ids)), max(parts::JSON ->> 'rows')
+            FROM '{run.rollouts}/grpo-*.parquet' GROUP BY task_id"""
+    ).fetchall()
+    assert rows == [("q1", "?", 4, 1.0, 2, 2, "1.0")]
+
+
+def test_pandas_reads_a_step(run: RunDirectory) -> None:
+    pandas = pytest.importorskip("pandas", reason="the package pandas is not installed")
+    FileRecorder(run).rollouts("grpo", 1, [two_rollouts()], [[0.75, 0.0]], left_out=[["", "unscored"]])
+    frame = pandas.read_parquet(run.rollouts_of("grpo", 1))
+    assert list(frame.columns) == ROLLOUT_SCHEMA.names
+    assert frame["left_out"].tolist() == ["", "unscored"]
+    assert frame["reward"].isna().tolist() == [False, True]
+    assert frame["sampler_logprobs"][0].tolist() == [-0.5, -0.25]
+
+
+def test_rollouts_are_on_the_disk_before_they_have_their_name(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda file: order.append("on disk"))
+    replace = os.replace
+    monkeypatch.setattr("os.replace", lambda old, new: (order.append("named"), replace(old, new)))
+    FileRecorder(run).rollouts("grpo", 1, [two_rollouts()], [[0.75, 0.0]])
+    assert order == ["on disk", "named"]
+
+
+def test_what_a_person_reads_of_a_prompt() -> None:
+    def turn(role: str, content: str) -> dict[str, str]:
+        return {"role": role, "content": content}
+
+    system = turn("system", "schema")
+    assert readable_prompt("plain") == "plain"
+    assert readable_prompt((system, turn("user", "how many?"))) == "how many?"
+    several = (system, turn("user", "a?"), turn("assistant", "b"), turn("user", "c?"))
+    assert readable_prompt(several) == "user: a?\n\nassistant: b\n\nuser: c?"
+    assert readable_prompt((system,)) == ""
 
 
 def test_a_step_without_groups_has_a_file_without_rows(run: RunDirectory) -> None:
@@ -153,7 +218,8 @@ def test_failures_are_logged_once_counted_and_never_raised(run: RunDirectory, ca
         recorder.event("begin", {})
         recorder.metrics("grpo", 1, {"loss": "not a number"})  # type: ignore[dict-item]
         recorder.rollouts("grpo", 1, [two_rollouts()], [[0.0]])  # one advantage for two rollouts
-    assert recorder.num_failures == 4
+        recorder.rollouts("grpo", 1, [two_rollouts()], [[0.0, 0.0]], left_out=[[""]])
+    assert recorder.num_failures == 5
     assert len(caplog.records) == 1
     assert "metrics of grpo step 1" in caplog.text
     assert list(run.rollouts.iterdir()) == []

@@ -4,6 +4,9 @@
         recipe.toml        the resolved recipe: every default written out
         environment.json   versions and devices
         audit.json         what the audit before training found
+        plan.json          what the run was expected to take
+        ledger.json        every training prompt's attempts, as far as the last finished stage
+        diagnosis.json     what was found wrong with the run at its end
         metrics.jsonl      one JSON object a step, append-only
         events.jsonl       one JSON object an event, append-only
         rollouts/          grpo-000012.parquet: every completion of a step with its verdict
@@ -93,6 +96,21 @@ class RunDirectory:
     def audit(self) -> Path:
         """What the audit before training found (JSON); missing where it was left out."""
         return self.path / "audit.json"
+
+    @property
+    def plan(self) -> Path:
+        """What the run was expected to take (JSON), made before its first stage; missing where nobody could tell."""
+        return self.path / "plan.json"
+
+    @property
+    def ledger(self) -> Path:
+        """Every training prompt's attempts by stage (JSON); rewritten after every stage."""
+        return self.path / "ledger.json"
+
+    @property
+    def diagnosis(self) -> Path:
+        """What was found wrong with the run (JSON); rewritten whenever it is diagnosed by the run itself."""
+        return self.path / "diagnosis.json"
 
     @property
     def metrics(self) -> Path:

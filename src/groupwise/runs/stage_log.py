@@ -118,9 +118,9 @@ def with_finished(
 def set_aside(directory: RunDirectory, log: StageLog, *, always: bool = False) -> str | None:
     """Moves whatever came after the last finished stage of `log` into a new folder; its name, or None for nothing.
 
-    always = the folder is made even where nothing is moved. It also gets copies of recipe.toml and summary.json as they
-    were. Copies are on the disk before a log is cut, so that a crash in here loses nothing: the next call moves the
-    rest.
+    always = the folder is made even where nothing is moved. It also gets copies of the files of the whole run (recipe,
+    summary, plan, ledger, diagnosis) as they were. Copies are on the disk before a log is cut, so that a crash in here
+    loses nothing: the next call moves the rest.
     """
     last = log.finished[-1] if log.finished else None
     known = {file for entry in log.finished for file in entry.files}
@@ -132,7 +132,7 @@ def set_aside(directory: RunDirectory, log: StageLog, *, always: bool = False) -
     if not always and not loose and not any(cut.moved for cut in cuts):
         return None
     folder = _new_folder(directory.path)
-    for path in (directory.recipe, directory.summary):
+    for path in (directory.recipe, directory.summary, directory.plan, directory.ledger, directory.diagnosis):
         if path.exists():
             shutil.copy2(path, folder / path.name)
     for cut in cuts:
