@@ -17,7 +17,8 @@ from groupwise.types import Completion, Group, Prompt, Rollout, Status, Stop, Ta
 
 if TYPE_CHECKING:
     from groupwise.config import load_recipe
-    from groupwise.launch.local import evaluate, resume, train
+    from groupwise.launch.evaluate import evaluate
+    from groupwise.launch.local import resume, train
 
 __all__ = [
     "Completion",
@@ -47,7 +48,11 @@ def __getattr__(name: str) -> Any:
         from groupwise.config import load_recipe
 
         return load_recipe
-    if name not in ("evaluate", "resume", "train"):
+    if name == "evaluate":
+        from groupwise.launch.evaluate import evaluate
+
+        return evaluate
+    if name not in ("resume", "train"):
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
     from groupwise.launch import local
 

@@ -106,7 +106,7 @@ def test_failures_that_may_pass_are_tried_again(tmp_path):
     [
         ((401, "no"), "HTTP status 401"),
         ((302, "elsewhere"), "HTTP status 302"),
-        ((200, b"not json"), "no text at"),
+        ((200, b"not json"), "not JSON"),
         ((200, b'{"choices": []}'), "no text at"),
         ((200, b"x" * (1 << 20) + b"x"), "more than"),
     ],

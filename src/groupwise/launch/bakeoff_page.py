@@ -106,7 +106,7 @@ def _rates_chart(arms: Sequence[Arm]) -> Chart:
         low="low",
         high="high",
         label_title="arm",
-        value_title="pass rate at temperature 1",
+        value_title="pass rate, sampled",
         reference=arms[0].pass_rate,
         value_format=".0%",
         caption="95 % intervals for new prompts. Arms share their prompts: the table compares them more sharply.",

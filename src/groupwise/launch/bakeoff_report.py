@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from groupwise.launch.bakeoff_result import PHASES, RunResult
+from groupwise.launch.bakeoff_result import PHASES, RunResult, judged_greedy, solved_rates
 from groupwise.runs import Interval, PairedDifference, clustered_wilson, paired_difference
 
 START = "start"
@@ -90,10 +90,14 @@ def pooled(results: Sequence[RunResult]) -> tuple[Arm, ...]:
 def start_arm(start: Mapping[str, Any], samples_per_prompt: int) -> Arm:
     """The start model as an arm without runs: its evaluations with the seeds of the runs."""
     rows = start["evaluations"]
-    sampled = [row["solved"] or row["greedy_solved"] for row in rows]
     samples = max(1, samples_per_prompt)
-    rates = _mean_rates([{task: n / samples for task, n in row.items()} for row in sampled])
-    greedy = [n for row in rows for n in row["greedy_solved"].values()]
+    rates = _mean_rates(
+        [
+            solved_rates(row["solved"], row.get("scored", {}), samples) if row["solved"] else judged_greedy(row)
+            for row in rows
+        ]
+    )
+    greedy = [n for row in rows for n in judged_greedy(row).values()]
     return Arm(
         name=START,
         method="",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,10 @@ class RunResult:
     """Held-out completions of each prompt; 1 where only the greedy one was measured."""
     solved: Mapping[str, int]
     """Held-out prompts: how many of those solve it."""
+    scored: Mapping[str, int] = field(default_factory=dict)
+    """How many of those could be judged; a prompt that is missing here had all of them judged."""
     greedy_solved: Mapping[str, int]
-    """The same of the one greedy completion."""
+    """Of the one greedy completion, where it could be judged."""
     mean_length_right: float | None
     """Tokens of held-out answers after training."""
     mean_length_wrong: float | None
@@ -71,8 +73,8 @@ class RunResult:
 
     @property
     def rates(self) -> dict[str, float]:
-        """By held-out prompt: the share solved."""
-        return {task: num / self.samples_per_prompt for task, num in self.solved.items()}
+        """By held-out prompt: the share solved of what could be judged."""
+        return solved_rates(self.solved, self.scored, self.samples_per_prompt)
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -152,7 +154,8 @@ def run_result(
         spent={name: spent[name] for name in ("rollout_tokens", "seconds", "flops")},
         samples_per_prompt=max(1, samples_per_prompt),
         solved=last["solved"] or last["greedy_solved"],
-        greedy_solved=last["greedy_solved"],
+        scored=last.get("scored" if last["solved"] else "greedy_scored", {}),
+        greedy_solved=judged_greedy(last),
         mean_length_right=final.mean_length_right,
         mean_length_wrong=final.mean_length_wrong,
         wall_s=wall_s,
@@ -168,6 +171,18 @@ def run_result(
         curve=tuple(_point(event, samples_per_prompt) for event in evaluations),
         lengths=_lengths(steps),
     )
+
+
+def solved_rates(solved: Mapping[str, int], scored: Mapping[str, int], num_samples: int) -> dict[str, float]:
+    """By prompt: solved / scored, for prompts with a scored sample; num_samples were scored where nothing is said."""
+    trials = {task: scored.get(task, max(1, num_samples)) for task in solved}
+    return {task: num / trials[task] for task, num in solved.items() if trials[task]}
+
+
+def judged_greedy(evaluation: Mapping[str, Any]) -> dict[str, int]:
+    """By prompt: whether its greedy completion solves it, where that could be judged."""
+    scored = evaluation.get("greedy_scored", {})
+    return {task: num for task, num in evaluation["greedy_solved"].items() if scored.get(task, 1)}
 
 
 def _phases(
@@ -207,12 +222,14 @@ def _waste(rollouts: Path) -> dict[str, int]:
 
 
 def _point(event: Mapping[str, Any], samples_per_prompt: int) -> dict[str, Any]:
-    solved = event["solved"] or event["greedy_solved"]
-    samples = samples_per_prompt if event["solved"] else 1
+    if event["solved"]:
+        rates = solved_rates(event["solved"], event.get("scored", {}), samples_per_prompt)
+    else:
+        rates = {task: float(num) for task, num in judged_greedy(event).items()}
     return {
         "name": event["name"],
         **{name: event[SPENT][name] for name in ("rollout_tokens", "seconds", "flops")},
-        "rates": {task: num / max(1, samples) for task, num in solved.items()},
+        "rates": rates,
         "greedy_pass_rate": event["greedy_pass_rate"],
     }
 

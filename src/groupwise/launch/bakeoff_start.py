@@ -19,7 +19,7 @@ from groupwise.launch.assemble import Policy, RenderedTasks, sampling
 from groupwise.launch.audit import audit_before_training
 from groupwise.launch.display import Display, Quiet
 from groupwise.launch.local import prepare
-from groupwise.launch.measure import evaluate_heldout, summarise
+from groupwise.launch.measure import evaluate_heldout, held_out_counts, summarise
 from groupwise.launch.numerics import check_sampling
 from groupwise.launch.select import drawn
 from groupwise.launch.verifiers import build_verifier
@@ -63,8 +63,7 @@ def measure_start(recipe: Recipe, seeds: list[int], display: Display, *, accept_
             rows.append(
                 {
                     "seed": seed,
-                    "solved": {g.task.id: g.num_solved for g in evaluation.groups},
-                    "greedy_solved": {g.task.id: g.num_solved for g in evaluation.greedy_groups},
+                    **held_out_counts(evaluation),
                     "mean_length_right": summary.mean_length_right,
                     "mean_length_wrong": summary.mean_length_wrong,
                     "seconds": evaluation.seconds,

@@ -8,10 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from groupwise.rollout.engine import Engine, Progress, Sampling
-from groupwise.types import Completion, Group, GroupVerifier, Prompt, Rollout, Status, Task, Verdict, Verifier
+from groupwise.types import Completion, Group, GroupVerifier, Prompt, Rollout, Status, Stop, Task, Verdict, Verifier
 
 JUDGE_THREADS = 8
 """Judgements in flight; a verifier bounds its own workers."""
+_ABORTED = Verdict(
+    status=Status.UNSCORED, reward=None, outcome=None, reason="engine_aborted: there is no completion to judge"
+)
 
 
 class CollectedGroups(NamedTuple):
@@ -51,7 +54,15 @@ def collect_groups(
 
 
 def judge_all(verifier: Verifier, pairs: Sequence[tuple[Task, Completion]]) -> list[Verdict]:
-    """Verdicts in the order of the pairs, all at once where the verifier offers that."""
+    """Verdicts in the order of the pairs, all at once where the verifier offers that.
+
+    What the engine gave up on is unscored and not shown to the verifier: the failure is not the policy's.
+    """
+    verdicts = iter(_judge_finished(verifier, [pair for pair in pairs if pair[1].stop is not Stop.ABORTED]))
+    return [_ABORTED if completion.stop is Stop.ABORTED else next(verdicts) for _, completion in pairs]
+
+
+def _judge_finished(verifier: Verifier, pairs: Sequence[tuple[Task, Completion]]) -> list[Verdict]:
     if isinstance(verifier, GroupVerifier):
         try:
             return verifier.judge_many([(task, completion.text) for task, completion in pairs])

@@ -9,37 +9,23 @@ environment when it is needed and is written nowhere.
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
-import os
 import sqlite3
-import time
-import urllib.error
-import urllib.request
 from contextlib import closing
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 from groupwise.errors import VerifierError
+from groupwise.sandbox.http_json import HttpFailure, HttpLimits, is_http_url, post_json
 
 MAX_REPLY_BYTES = 1 << 20
 MAX_REPLY_TOKENS = 1024
 """Room for a model that thinks aloud first; only the last line is read."""
 CACHE_WAIT_S = 30.0
 """Seconds to wait for another process that writes to the cache."""
-RETRY_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 
 class JudgeError(Exception):
     """The judge gave no usable reply: not reachable, too slow, refused, or not what was asked for."""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would send the key and the prompt to a host that nobody named."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Follows nothing: the redirect is then an HTTPError."""
 
 
 class JudgeClient:
@@ -73,8 +59,7 @@ class JudgeClient:
         num_retries: int = 2,
         retry_wait_s: float = 1.0,
     ) -> None:
-        address = urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
+        if not is_http_url(url):
             raise VerifierError(f"judge: url = {url!r} cannot be used; give http://HOST/v1 or https://HOST/v1")
         if not model or time_limit_s <= 0 or num_retries < 0:
             raise VerifierError(
@@ -83,8 +68,12 @@ class JudgeClient:
             )
         self.url, self.model = url.rstrip("/"), model
         self._cache, self._key_variable = cache, key_variable
-        self._time_limit_s, self._num_retries, self._retry_wait_s = time_limit_s, num_retries, retry_wait_s
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._limits = HttpLimits(
+            time_limit_s=time_limit_s,
+            max_bytes=MAX_REPLY_BYTES,
+            num_retries=num_retries,
+            retry_wait_s=retry_wait_s,
+        )
 
     def ask(self, prompt: str) -> str:
         """The reply to one prompt, from the cache or from the endpoint at temperature 0.
@@ -98,7 +87,7 @@ class JudgeClient:
             stored = self._stored(key)
             if stored is not None:
                 return stored
-            return self._store(key, text, self._attempts(text))
+            return self._store(key, text, self._request(text))
         except sqlite3.Error as error:
             raise JudgeError(f"the cache {self._cache.name} cannot be used: {error}") from error
 
@@ -125,23 +114,6 @@ class JudgeClient:
             raise
         return connection
 
-    def _attempts(self, prompt: str) -> str:
-        wait_s = self._retry_wait_s
-        for attempt in range(self._num_retries + 1):
-            try:
-                return self._request(prompt)
-            except urllib.error.HTTPError as error:
-                error.close()
-                problem = f"HTTP status {error.code}"
-                if error.code not in RETRY_STATUS:
-                    break
-            except (OSError, http.client.HTTPException) as error:
-                problem = f"{type(error).__name__}: {error}"[:120]
-            if attempt < self._num_retries:
-                time.sleep(wait_s)
-                wait_s *= 2
-        raise JudgeError(f"no reply from model {self.model!r}: {problem}")
-
     def _request(self, prompt: str) -> str:
         body = {
             "model": self.model,
@@ -149,25 +121,15 @@ class JudgeClient:
             "temperature": 0,
             "max_tokens": MAX_REPLY_TOKENS,
         }
-        headers = {"Content-Type": "application/json"}
-        key = os.environ.get(self._key_variable, "")
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
-        request = urllib.request.Request(
-            f"{self.url}/chat/completions", data=json.dumps(body).encode(), headers=headers, method="POST"
-        )
-        deadline = time.monotonic() + self._time_limit_s
-        received = bytearray()
-        with self._opener.open(request, timeout=self._time_limit_s) as response:
-            while chunk := response.read1(65_536):
-                received += chunk
-                if len(received) > MAX_REPLY_BYTES:
-                    raise JudgeError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"no whole reply within {self._time_limit_s:g} s")
         try:
-            content = json.loads(received)["choices"][0]["message"]["content"]
-        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+            reply = post_json(
+                f"{self.url}/chat/completions", body, key_variable=self._key_variable, limits=self._limits
+            )
+        except HttpFailure as error:
+            raise JudgeError(f"no reply from model {self.model!r}: {error}") from error
+        try:
+            content = reply["choices"][0]["message"]["content"]
+        except (KeyError, IndexError, TypeError):
             content = None
         if not isinstance(content, str):
             raise JudgeError("the reply has no text at choices[0].message.content")
