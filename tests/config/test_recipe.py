@@ -9,7 +9,7 @@ from groupwise.config.problems import sections_in
 from groupwise.config.stage import StageSection
 
 MAX_FIELDS_PER_SECTION = 12
-MAX_FIELDS = 130
+MAX_FIELDS = 140
 
 
 def every_section(section: type[BaseModel]) -> list[type[BaseModel]]:

@@ -16,9 +16,11 @@ from .curation import CurationSection
 from .data import DataSection
 from .evaluation import EvaluationSection
 from .model import ModelSection
+from .monitor import MonitorSection, decides_alike
 from .rollout import RolloutSection
 from .section import Many, Section, problem
 from .stage import SftSection, StageSection
+from .tracking import TrackingSection
 from .verifier import ComposeVerifierSection, VerifierSection, with_paths
 
 
@@ -53,6 +55,10 @@ class Recipe(Section):
     """Selecting prompts."""
     audit: AuditSection = AuditSection()
     """Attacking the verifier before training."""
+    monitor: MonitorSection = MonitorSection()
+    """Watching for rewards that are not earned."""
+    tracking: TrackingSection = TrackingSection()
+    """Other places for the numbers of a run."""
     budget: BudgetSection | None = None
     """A limit of what training spends; None = every stage does all its steps."""
     stages: Many[StageSection] = Field(min_length=1)
@@ -99,6 +105,9 @@ class Recipe(Section):
                 "data": moved(self.data, "train", "heldout", "demonstrations", "pairs", "source", "schema_from"),
                 "curation": moved(self.curation, "ledger"),
                 "verifier": with_paths(self.verifier, moved),
+                "monitor": self.monitor
+                if self.monitor.held_back is None
+                else self.monitor.model_copy(update={"held_back": with_paths(self.monitor.held_back, moved)}),
                 "stages": tuple(
                     stage.model_copy(update={"algorithm": with_critic_path(stage.algorithm, moved)})
                     if isinstance(stage.algorithm, PpoSection)
@@ -113,6 +122,12 @@ class Recipe(Section):
         if not self.evaluation.base and isinstance(self.stages[0].algorithm, RewardModelSection):
             raise problem(
                 "evaluation.base", "is false, and the first stage repeats that measurement: it is a reward_model"
+            )
+        if self.monitor.held_back is not None and decides_alike(self.verifier, self.monitor.held_back):
+            raise problem(
+                "monitor.held_back",
+                "decides as [verifier] does, so it can show nothing; give it more snapshots, stricter settings or "
+                "another kind of grader, or leave it out",
             )
         seen: dict[str, int] = {}
         for index, stage in enumerate(self.stages):
