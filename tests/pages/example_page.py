@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from groupwise.pages import (
+    Board,
+    Card,
     Chart,
     Fact,
     Listing,
+    Notice,
     Page,
     Section,
     Table,
     bar_chart,
+    column_chart,
     histogram,
     line_chart,
     points_with_intervals,
@@ -160,6 +166,42 @@ def two_metrics() -> Chart:
     )
 
 
+def phases() -> Chart:
+    """Ten steps of two stages: 3 s of training, and from step 4 on 2 s of sampling below it."""
+    rows = [
+        {"from": step - 0.5, "to": step + 0.5, "phase": phase, "s": s, "step": step}
+        for step in range(1, 11)
+        for phase, s in (("sample", 2.0 if step > 3 else 0.0), ("train", 3.0))
+    ]
+    return column_chart(
+        rows,
+        title="Time of a step by phase",
+        low="from",
+        high="to",
+        y="s",
+        series="phase",
+        x_title="step",
+        y_title="time (s)",
+        markers=((1, "sft"), (4, "grpo <b>")),
+        tooltips=("step",),
+    )
+
+
+def lengths() -> Chart:
+    """Two sets in the same bins: 30 values from 0 to 29, and 10 from 20 to 29."""
+    values = [*range(30), *range(20, 30)]
+    return histogram(
+        values,
+        series=["right"] * 30 + ["wrong"] * 10,
+        series_title="answers",
+        title="Lengths by correctness",
+        x_title="tokens",
+        y_title="share",
+        num_bins=3,
+        bounds=(0, 30),
+    )
+
+
 def no_numbers() -> Chart:
     return line_chart(
         [{"x": 1, "y": float("nan")}], title="Nothing yet", x="x", y="y", x_title="step", y_title="entropy (nats)"
@@ -167,7 +209,7 @@ def no_numbers() -> Chart:
 
 
 def example_page() -> Page:
-    """Eight charts that are drawn, one that is not, tables and hostile text."""
+    """Ten charts that are drawn, one that is not, tables, cards and hostile text."""
     hostile = "<script>document.documentElement.dataset.hacked = 1</script><img src=x onerror=alert(1)>"
     table = Table(
         columns=("method", "learns from", "hours", "price", "pass@1", "fits"),
@@ -196,6 +238,22 @@ def example_page() -> Page:
             ),
             Section(heading="Methods", charts=(memory_by_method(), bake_off(), grouped_bars()), tables=(table,)),
             Section(heading="Training", charts=(reward_curve(), many_lines(), two_metrics(), no_numbers())),
+            Section(
+                heading="Beside each other",
+                notices=(Notice(title=f"Outputs are cut {hostile}", text=(hostile,), tone="problem"),),
+                charts=(replace(phases(), small=True), replace(lengths(), small=True)),
+                boards=(
+                    Board(
+                        title=f"q17 {hostile}",
+                        text=f"How many? {hostile}",
+                        cards=tuple(
+                            Card(title=name + hostile, text=hostile, facts=(hostile,), notes=(hostile,), tone="problem")
+                            for name in ("first", "second", "third")
+                        ),
+                        is_open=True,
+                    ),
+                ),
+            ),
             Section(
                 heading="Prompts",
                 tables=(prompts,),

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.pages import Chart, bar_chart, histogram, line_chart, points_with_intervals
+from groupwise.pages import Chart, bar_chart, column_chart, histogram, line_chart, points_with_intervals
 from groupwise.pages.charts import MAX_ROWS, MAX_SERIES
+from groupwise.pages.drawing import PALETTE, vega_lite
 
 LINE: dict[str, Any] = {"title": "t", "x": "x", "y": "y", "x_title": "step", "y_title": "reward"}
 BAR: dict[str, Any] = {"title": "t", "label": "a", "value": "v", "label_title": "part", "value_title": "GB"}
@@ -130,3 +133,44 @@ def test_every_value_is_in_one_bin(values: list[float], num_bins: int) -> None:
 def test_impossible_bins_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"num_bins|low < high"):
         histogram([1.0], title="t", x_title="x", **change)
+
+
+def test_columns_of_one_place_stand_on_top_of_each_other() -> None:
+    rows = [{"a": 0.5, "b": 1.5, "n": n, "kind": kind} for kind, n in (("live", 3), ("dead", 2), ("open", None))]
+    chart = column_chart(rows, title="t", low="a", high="b", y="n", series="kind", x_title="step", y_title="groups")
+    assert [(row["series"], row["bottom"], row["top"]) for row in chart.rows] == [("live", 0, 3), ("dead", 3, 5)]
+    assert chart.x.bounds == (0.5, 1.5)
+    assert chart.notes == ("Left out: 1 value without a finite number.",)
+
+
+@pytest.mark.parametrize(("high", "n"), [(0.5, 1), (1.5, -1)])
+def test_columns_without_a_width_or_below_zero_are_refused(high: float, n: int) -> None:
+    rows = [{"a": 0.5, "b": high, "n": n, "kind": "live"}]
+    with pytest.raises(ValueError, match="column_chart 't'"):
+        column_chart(rows, title="t", low="a", high="b", y="n", series="kind", x_title="step", y_title="groups")
+
+
+def test_a_histogram_of_sets_gives_each_its_own_shares() -> None:
+    chart = histogram([0, 0, 1, 1, 1], series=["a", "b", "a", "a", "a"], title="t", x_title="x", num_bins=2)
+    # a: 1 of 4 in the first bin and 3 of 4 in the second; b: 1 of 1
+    assert [(row["series"], row["y"], row["tip0"]) for row in chart.rows] == [
+        ("a", 0.25, 1),
+        ("a", 0.75, 3),
+        ("b", 1.0, 1),
+        ("b", 0.0, 0),
+    ]
+    with pytest.raises(ValueError, match="2 values and 1 names"):
+        histogram([0, 1], series=["a"], title="t", x_title="x")
+
+
+def test_a_constant_line_has_an_axis_with_a_width() -> None:
+    chart = line_chart([{"x": i, "y": 2e-5} for i in range(3)], title="t", x="x", y="y", x_title="x", y_title="y")
+    (scale,) = {json.dumps(layer["encoding"]["y"]["scale"]) for layer in vega_lite(chart)["layer"]}
+    assert json.loads(scale)["domain"] == {"unionWith": [0.0, 4e-05]}
+
+
+def test_a_series_keeps_its_colour_where_others_are_missing() -> None:
+    rows = [{"x": 1, "y": 1.0, "run": "second"}]
+    made = line_chart(rows, title="t", x="x", y="y", series="run", x_title="x", y_title="y")
+    color = vega_lite(replace(made, series_order=("first", "second")))["layer"][0]["encoding"]["color"]
+    assert color["scale"] == {"domain": ["second"], "range": [PALETTE[1]]}

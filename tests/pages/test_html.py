@@ -72,12 +72,21 @@ def test_the_policy_names_the_scripts_and_nothing_else(reader: Reader) -> None:
     assert not re.search(r"unsafe-eval|script-src[^;]*unsafe-inline|http", policies[0])
 
 
+def test_small_charts_share_a_grid_and_cards_stand_in_an_open_board(html: str) -> None:
+    grid = html[html.index('<div class="grid">') :]
+    assert grid.index("Time of a step") < grid.index("Lengths by correctness") < grid.index("</div>\n")
+    assert re.search('<details class="board" open><summary>q17 &lt;script&gt;[^<]*</summary><pre>', html)
+    assert "<script>document" not in html
+    assert html.count('<article class="card problem">') == 3
+    assert '<div class="notice problem"><h3>Outputs are cut &lt;script&gt;' in html
+
+
 def test_text_is_shown_as_it_is(reader: Reader) -> None:
     hostile = "<script>document.documentElement.dataset.hacked = 1</script><img src=x onerror=alert(1)>"
     assert hostile in reader.shown
     assert "Two metrics <script>document" in reader.shown
     kinds = [a.get("type", "code") for a in reader.attributes("script")]
-    assert kinds == ["application/json"] * 8 + ["code"] * 2
+    assert kinds == ["application/json"] * 10 + ["code"] * 2
 
 
 def test_text_is_escaped_in_every_place() -> None:
@@ -94,8 +103,8 @@ def test_text_is_escaped_in_every_place() -> None:
 
 
 def test_descriptions_hold_the_rows_and_cannot_end_their_element(html: str) -> None:
-    descriptions = re.findall(r'<script type="application/json" id="chart\d">(.*?)</script>', html)
-    assert len(descriptions) == 8
+    descriptions = re.findall(r'<script type="application/json" id="chart\d+">(.*?)</script>', html)
+    assert len(descriptions) == 10
     assert not any("<" in text for text in descriptions)
     loaded = [json.loads(text) for text in descriptions]
     titles = [spec["description"] for spec in loaded]
@@ -105,7 +114,7 @@ def test_descriptions_hold_the_rows_and_cannot_end_their_element(html: str) -> N
 
 def test_a_chart_without_rows_is_a_sentence(html: str, reader: Reader) -> None:
     assert reader.shown.count("There is nothing to draw here") == 1
-    assert len(re.findall(r"data-chart=", html.split("<main>")[1].split("</main>")[0])) == 8
+    assert len(re.findall(r"data-chart=", html.split("<main>")[1].split("</main>")[0])) == 10
 
 
 def test_a_page_without_charts_has_no_script() -> None:
@@ -124,7 +133,7 @@ def test_a_chart_in_two_places_is_described_once() -> None:
 
 
 def test_columns_of_numbers_are_set_to_the_right(html: str) -> None:
-    table = html[html.index("Methods side by side</caption>") :]
+    table = html[html.index("Methods side by side</h3>") :]
     head = table[: table.index("</thead>")]
     assert re.findall(r'<th scope="col"( class="number")?>(\w+@?\w*)', head) == [
         ("", "method"),

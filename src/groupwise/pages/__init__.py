@@ -3,20 +3,25 @@
 Read `page` (what a page is made of), `charts` (the kinds of chart), then `html` and `drawing` (how they are shown).
 """
 
-from groupwise.pages.charts import Chart, bar_chart, histogram, line_chart, points_with_intervals
+from groupwise.pages.charts import Chart, bar_chart, column_chart, histogram, line_chart, points_with_intervals
 from groupwise.pages.formatting import format_number
 from groupwise.pages.html import render_page
-from groupwise.pages.page import Cell, Fact, Listing, Page, Section, Table
+from groupwise.pages.page import Board, Card, Cell, Fact, Listing, Notice, Page, Section, Table, Tone
 
 __all__ = [
+    "Board",
+    "Card",
     "Cell",
     "Chart",
     "Fact",
     "Listing",
+    "Notice",
     "Page",
     "Section",
     "Table",
+    "Tone",
     "bar_chart",
+    "column_chart",
     "format_number",
     "histogram",
     "line_chart",

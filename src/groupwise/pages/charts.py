@@ -19,7 +19,7 @@ MAX_SERIES = 14
 """Seven colours, whole and dashed."""
 
 Row = Mapping[str, Any]
-Mark = Literal["line", "bar", "histogram", "interval"]
+Mark = Literal["line", "bar", "histogram", "interval", "column"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,12 @@ class Chart:
     x: Axis
     y: Axis
     rows: tuple[dict[str, Any], ...]
-    """Columns x, y, low, high, series, label as far as the mark has them; tip0, tip1 ... for further tooltips."""
+    """Columns x, y, low, high, series, label, bottom, top as far as the mark has them; tip0, tip1 ... for further
+    tooltips."""
     series_title: str | None = None
     """Heading of the legend; None: one series, no legend."""
+    series_order: tuple[str, ...] = ()
+    """Series in the order of colours, drawn here or not: so that one has the same colour in several charts."""
     has_band: bool = False
     stacked: bool = False
     reference: float | None = None
@@ -56,6 +59,10 @@ class Chart:
     """Titles of the columns tip0, tip1 ..."""
     notes: tuple[str, ...] = ()
     """What was left out."""
+    markers: tuple[tuple[float, str], ...] = ()
+    """Places on the x axis of lines and columns that have a name, such as the step where a stage begins."""
+    small: bool = False
+    """True: lower, and beside the next small one where the page is wide enough."""
 
 
 def line_chart(
@@ -74,12 +81,13 @@ def line_chart(
     x_format: str = "",
     y_format: str = "",
     y_bounds: tuple[float, float] | None = None,
+    markers: Sequence[tuple[float, str]] = (),
     tooltips: Sequence[str] = (),
     caption: str = "",
 ) -> Chart:
     """Lines through the points (x, y), one for each value of `series`; `band` names the columns of an interval of y.
 
-    A row whose band is missing or cannot be drawn keeps its point.
+    A row whose band is missing or cannot be drawn keeps its point. `markers` are (x, name) of vertical lines.
 
     Raises:
         ValueError: empty title, a column that a row lacks, more than MAX_ROWS rows or MAX_SERIES series.
@@ -106,6 +114,60 @@ def line_chart(
         has_band=any("low" in row for row in drawn),
         tooltips=tuple(tooltips),
         notes=_left_out(len(rows) - len(drawn), log=log_x or log_y),
+        markers=tuple(markers),
+    )
+
+
+def column_chart(
+    rows: Sequence[Row],
+    *,
+    title: str,
+    low: str,
+    high: str,
+    y: str,
+    series: str,
+    x_title: str,
+    y_title: str,
+    series_title: str = "",
+    x_format: str = "",
+    y_format: str = "",
+    markers: Sequence[tuple[float, str]] = (),
+    tooltips: Sequence[str] = (),
+    caption: str = "",
+) -> Chart:
+    """Columns from `low` to `high` on the x axis; those with the same `low` stand on top of each other, first below.
+
+    Raises:
+        ValueError: empty title, a column that a row lacks, more than MAX_ROWS rows or MAX_SERIES series, a part below
+            zero, or low that is not below high.
+    """
+    _check(title, (x_title, y_title), rows, [low, high, y, series, *tooltips])
+    drawn: list[dict[str, Any]] = []
+    tops: dict[float, float] = {}
+    for row in rows:
+        edges, part = (_number(row[low]), _number(row[high])), _number(row[y])
+        if edges[0] is None or edges[1] is None or part is None:
+            continue
+        if part < 0 or not edges[0] < edges[1]:
+            raise ValueError(f"column_chart {title!r}: a part is 0 or more and low < high, got {part} from {edges}")
+        bottom = tops.get(edges[0], 0)
+        tops[edges[0]] = bottom + part
+        place = {"low": edges[0], "high": edges[1], "bottom": bottom, "top": bottom + part, "y": part}
+        drawn.append(place | _series(row, series) | _tips(row, tooltips))
+    return Chart(
+        mark="column",
+        title=title,
+        caption=caption,
+        x=Axis(
+            title=x_title, format=x_format, bounds=(min(tops), max(row["high"] for row in drawn)) if drawn else None
+        ),
+        y=Axis(title=y_title, format=y_format),
+        rows=_limited(drawn, title),
+        series_title=series_title or series,
+        stacked=True,
+        tooltips=tuple(tooltips),
+        notes=_left_out(len(rows) - len(drawn)),
+        markers=tuple(markers),
     )
 
 
@@ -167,40 +229,60 @@ def histogram(
     y_title: str = "count",
     num_bins: int = 20,
     bounds: tuple[float, float] | None = None,
+    series: Sequence[str] | None = None,
+    series_title: str = "",
     x_format: str = "",
     caption: str = "",
 ) -> Chart:
     """How many values fall into each of `num_bins` equal bins [low, high); the last bin includes its upper edge.
 
     `bounds` are the outer edges, by default the smallest and the largest value; values outside them are left out and
-    counted in the note. Only the counts go into the page.
+    counted in the note. Only the counts go into the page. `series` names the set of each value: the sets are then
+    drawn over each other in the same bins, each as shares of its own values, so that a small one is seen as well.
 
     Raises:
-        ValueError: empty title, num_bins outside 1..200, bounds that are not low < high.
+        ValueError: empty title, num_bins outside 1..200, bounds that are not low < high, series of another length.
     """
     _check(title, (x_title, y_title), (), ())
     if not 1 <= num_bins <= 200:
         raise ValueError(f"histogram {title!r}: num_bins must lie in 1..200, got {num_bins}")
     if bounds is not None and not bounds[0] < bounds[1]:
         raise ValueError(f"histogram {title!r}: bounds must be (low, high) with low < high, got {bounds}")
-    numbers = [number for number in map(_number, values) if number is not None]
+    if series is not None and len(series) != len(values):
+        raise ValueError(
+            f"histogram {title!r}: {len(values)} values and {len(series)} names of sets; give one for each"
+        )
+    named = [
+        (number, name)
+        for value, name in zip(values, series or [""] * len(values), strict=True)
+        if (number := _number(value)) is not None
+    ]
+    numbers = [number for number, _ in named]
     low, high = bounds or ((min(numbers), max(numbers)) if numbers else (0.0, 1.0))
     if low == high:  # all values equal: one bin around them
         low, high, num_bins = low - 0.5, high + 0.5, 1
-    inside = [number for number in numbers if low <= number <= high]
+    inside = [(number, name) for number, name in named if low <= number <= high]
     width = (high - low) / num_bins
-    counts = [0] * num_bins
-    for number in inside:
-        counts[min(num_bins - 1, int((number - low) / width))] += 1
+    counts: dict[str, list[int]] = {name: [0] * num_bins for _, name in inside}
+    for number, name in inside:
+        counts[name][min(num_bins - 1, int((number - low) / width))] += 1
     edges = [low + width * i for i in range(num_bins)] + [high]
-    drawn = [{"low": edges[i], "high": edges[i + 1], "y": count} for i, count in enumerate(counts)] if inside else []
+    drawn: list[dict[str, Any]] = []
+    for name, of_name in counts.items():
+        for i, count in enumerate(of_name):
+            place = {"low": edges[i], "high": edges[i + 1]}
+            drawn.append(
+                place | ({"y": count} if series is None else {"y": count / sum(of_name), "series": name, "tip0": count})
+            )
     return Chart(
         mark="histogram",
         title=title,
         caption=caption,
         x=Axis(title=x_title, format=x_format, bounds=(low, high)),
-        y=Axis(title=y_title),
-        rows=tuple(drawn),
+        y=Axis(title=y_title, format="" if series is None else ".0%"),
+        rows=tuple(drawn) if series is None else _limited(drawn, title),
+        series_title=None if series is None else series_title or "set",
+        tooltips=() if series is None else ("count",),
         notes=_left_out(len(values) - len(inside), outside=bounds),
     )
 

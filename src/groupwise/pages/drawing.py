@@ -11,6 +11,8 @@ print alike.
 from __future__ import annotations
 
 import functools
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from groupwise.pages.charts import Axis, Chart, distinct
@@ -25,6 +27,7 @@ DASHES = ((1, 0), (6, 3))
 """The first seven series are whole lines, the next seven dashed ones."""
 
 _HEIGHT = 260
+_SMALL_HEIGHT = 170
 _ROW_HEIGHT = 26
 _LABEL_WIDTH = 150
 """Pixels for the labels of bars: less than half of a phone. Longer ones are cut; the tooltip has the whole."""
@@ -40,9 +43,9 @@ def vega_lite(chart: Chart) -> dict[str, Any]:
     """The Vega-Lite description of a chart with one row or more, as wide as its place on the page."""
     import altair as alt
 
-    draw = {"line": _lines, "bar": _bars, "histogram": _histogram, "interval": _intervals}[chart.mark]
-    picture = draw(chart, alt.Chart(alt.NamedData(name="rows")))
-    height: Any = _HEIGHT
+    drawings = {"line": _lines, "bar": _bars, "histogram": _histogram, "interval": _intervals, "column": _columns}
+    picture = drawings[chart.mark](chart, alt.Chart(alt.NamedData(name="rows")))
+    height: Any = _SMALL_HEIGHT if chart.small else _HEIGHT
     if chart.mark in ("bar", "interval"):
         height = alt.Step(_ROW_HEIGHT if chart.stacked or chart.series_title is None else _ROW_HEIGHT // 2)
     description = picture.properties(width="container", height=height, description=chart.title).to_dict()
@@ -77,7 +80,35 @@ def _lines(chart: Chart, base: alt.Chart) -> alt.LayerChart | alt.FacetChart:
     layers.append(base.mark_line(strokeWidth=2).encode(*shared, y, *_dash(chart)))
     points = base.mark_circle(size=36, opacity=opacity)
     layers.append(points.encode(*shared, y, tooltip=_tooltips(chart, ("series", "x", "y", "low", "high"))))
-    return alt.layer(*layers)
+    return alt.layer(*_markers(chart), *layers)
+
+
+def _columns(chart: Chart, base: alt.Chart) -> alt.LayerChart | alt.FacetChart:
+    import altair as alt
+
+    whole = {"tickMinStep": 1} if all(isinstance(row["y"], int) for row in chart.rows) else {}
+    columns = base.mark_bar().encode(
+        _scaled(alt.X("low:Q"), chart.x, zero=False, **_whole_ticks(*(chart.x.bounds or (0, 0)))),
+        alt.X2("high:Q"),
+        _scaled(alt.Y("bottom:Q"), chart.y, zero=True, **whole),
+        alt.Y2("top:Q"),
+        *_color(chart),
+        tooltip=_tooltips(chart, ("series", "y")),
+    )
+    return alt.layer(columns, *_markers(chart, "low"))
+
+
+def _markers(chart: Chart, column: str = "x") -> list[Any]:
+    """A dashed line and a name at each marker; nothing where there is none."""
+    import altair as alt
+
+    if not chart.markers:
+        return []
+    data = alt.InlineData(values=[{column: x, "name": name} for x, name in chart.markers])
+    base = alt.Chart(data).encode(_scaled(alt.X(f"{column}:Q"), chart.x, zero=False))
+    line = base.mark_rule(strokeDash=[2, 3], color="currentColor", opacity=0.5)
+    style: dict[str, Any] = {"align": "left", "baseline": "bottom", "dy": -3, "color": "currentColor", "opacity": 0.75}
+    return [line, base.mark_text(fontSize=11, **style).encode(alt.YValue(0), alt.Text("name:N"))]
 
 
 def _bars(chart: Chart, base: alt.Chart) -> alt.Chart:
@@ -95,15 +126,21 @@ def _bars(chart: Chart, base: alt.Chart) -> alt.Chart:
 def _histogram(chart: Chart, base: alt.Chart) -> alt.Chart:
     import altair as alt
 
-    return base.mark_bar(color=PALETTE[0], stroke="white", strokeWidth=0.5).encode(
+    opacity = 1.0 if chart.series_title is None else 0.55  # several sets lie over each other
+    value_format = chart.y.format or ",d"
+    counted = [] if chart.series_title is None else [alt.Tooltip("series:N", title=chart.series_title)]
+    counted += [alt.Tooltip(f"tip{i}:Q", title=name, format=",d") for i, name in enumerate(chart.tooltips)]
+    return base.mark_bar(color=PALETTE[0], stroke="white", strokeWidth=0.5, opacity=opacity).encode(
         _scaled(alt.X("low:Q"), chart.x, zero=False),
         alt.X2("high:Q"),
         _scaled(alt.Y("y:Q"), chart.y, zero=True),
         alt.Y2Datum(0),
+        *_color(chart),
         tooltip=[
             alt.Tooltip("low:Q", title="from", format=chart.x.format or _number_format(chart, "low")),
             alt.Tooltip("high:Q", title="to", format=chart.x.format or _number_format(chart, "high")),
-            alt.Tooltip("y:Q", title=chart.y.title, format=",d"),
+            alt.Tooltip("y:Q", title=chart.y.title, format=value_format),
+            *counted,
         ],
     )
 
@@ -135,14 +172,27 @@ def _x(chart: Chart) -> alt.X:
         # group sizes 4, 8, 16 are marked as such, not at 5, 10, 20
         ticks |= {"values": values, "tickCount": len(values), "labelOverlap": False}
     elif not chart.x.log and all(isinstance(value, int) for value in values):
-        ticks["tickMinStep"] = 1  # nothing stands between two steps
+        ticks = _whole_ticks(values[0], values[-1])
     return _scaled(alt.X("x:Q"), chart.x, zero=False, **ticks)
+
+
+def _whole_ticks(low: float, high: float) -> dict[str, Any]:
+    """Ticks for steps, between which nothing stands."""
+    ticks: dict[str, Any] = {"tickMinStep": 1}
+    if high - low <= _FEW_TICKS:  # where a tick for every step fits, Vega does not heed tickMinStep
+        ticks |= {"values": list(range(math.ceil(low), math.floor(high) + 1)), "format": ",d"}
+    return ticks
 
 
 def _y(chart: Chart, field: str) -> alt.Y:
     import altair as alt
 
-    return _scaled(alt.Y(field), chart.y, zero=False)
+    axis, values = chart.y, {row["y"] for row in chart.rows}
+    if len(values) == 1 and axis.bounds is None and not (axis.log or chart.has_band):
+        # a constant alone leaves the axis without a width, and its one tick reads 0 whatever it is
+        (value,) = values
+        axis = replace(axis, bounds=(min(0.0, 2 * value), max(0.0, 2 * value) if value else 1.0))
+    return _scaled(alt.Y(field), axis, zero=False)
 
 
 def _scaled(channel: Any, axis: Axis, *, zero: bool, **ticks: Any) -> Any:
@@ -169,13 +219,13 @@ def _color(chart: Chart) -> list[Any]:
 
     if chart.series_title is None:
         return []
-    names = distinct(chart.rows, "series")
-    colors = [PALETTE[i % len(PALETTE)] for i in range(len(names))]
+    names, places = _series_places(chart)
+    colors = [PALETTE[place % len(PALETTE)] for place in places]
     columns = max(1, min(len(names), _LEGEND_CHARACTERS // (max(map(len, names)) + 4)))
     legend = alt.Legend(
         title=chart.series_title,
         orient="top",
-        offset=12 if chart.mark == "line" else 28,  # room for the title of the labels, which stands above them
+        offset=_legend_offset(chart),
         columns=columns,
         labelLimit=280,
         symbolType="stroke" if chart.mark == "line" else "square",
@@ -185,13 +235,28 @@ def _color(chart: Chart) -> list[Any]:
     return [alt.Color("series:N").sort(names).scale(domain=names, range=colors).legend(legend)]
 
 
+def _series_places(chart: Chart) -> tuple[list[str], list[int]]:
+    """The series that are drawn, and the place of each in the order of colours."""
+    drawn = distinct(chart.rows, "series")
+    order = [*chart.series_order, *(name for name in drawn if name not in chart.series_order)]
+    names = [name for name in order if name in set(drawn)]
+    return names, [order.index(name) for name in names]
+
+
+def _legend_offset(chart: Chart) -> int:
+    """Room for what stands between legend and chart: the title of the labels, or the names of markers."""
+    if chart.mark in ("bar", "interval"):
+        return 28
+    return 22 if chart.markers else 12
+
+
 def _dash(chart: Chart) -> list[Any]:
     import altair as alt
 
-    names = distinct(chart.rows, "series")
-    if len(names) <= len(PALETTE):
+    names, places = _series_places(chart)
+    if not places or max(places) < len(PALETTE):
         return []
-    dashes = [list(DASHES[i // len(PALETTE)]) for i in range(len(names))]
+    dashes = [list(DASHES[place // len(PALETTE) % len(DASHES)]) for place in places]
     return [alt.StrokeDash("series:N").sort(names).scale(domain=names, range=dashes).title(chart.series_title)]
 
 

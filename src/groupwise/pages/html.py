@@ -10,13 +10,15 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from html import escape
 from importlib import resources
+from itertools import groupby
 
 from groupwise.pages.charts import Chart
 from groupwise.pages.drawing import javascript, vega_lite
 from groupwise.pages.formatting import format_number
-from groupwise.pages.page import Cell, Fact, Listing, Page, Section, Table
+from groupwise.pages.page import Board, Card, Cell, Fact, Listing, Notice, Page, Section, Table
 
 _MANY_SECTIONS = 4
 """From here on a page gets links to its sections."""
@@ -63,8 +65,10 @@ def _section(section: Section, number: int, names: dict[int, str]) -> str:
         f'<section id="section{number}">',
         f"<h2>{escape(section.heading)}</h2>",
         *(f"<p>{escape(paragraph)}</p>" for paragraph in section.text),
-        *(_chart(chart, names.get(id(chart))) for chart in section.charts),
+        *map(_notice, section.notices),
+        *_charts(section.charts, names),
         *map(_table, section.tables),
+        *map(_board, section.boards),
         *map(_listing, section.listings),
         "</section>",
     ]
@@ -87,6 +91,35 @@ def _links(sections: tuple[Section, ...]) -> str:
     numbered = enumerate(sections, start=1)
     links = (f'<li><a href="#section{number}">{escape(section.heading)}</a></li>' for number, section in numbered)
     return f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav>'
+
+
+def _notice(notice: Notice) -> str:
+    text = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in notice.text)
+    return f'<div class="notice {notice.tone}"><h3>{escape(notice.title)}</h3>{text}</div>'
+
+
+def _charts(charts: tuple[Chart, ...], names: dict[int, str]) -> Iterator[str]:
+    """Neighbours that are small share a grid."""
+    for small, neighbours in groupby(charts, key=lambda chart: chart.small):
+        drawn = [_chart(chart, names.get(id(chart))) for chart in neighbours]
+        yield "\n".join(['<div class="grid">', *drawn, "</div>"] if small else drawn)
+
+
+def _board(board: Board) -> str:
+    shared = _preformatted(board.text) if board.text else ""
+    cards = "".join(map(_card, board.cards))
+    return (
+        f'<details class="board"{" open" if board.is_open else ""}><summary>{escape(board.title)}</summary>{shared}'
+        f'<div class="cards">{cards}</div></details>'
+    )
+
+
+def _card(card: Card) -> str:
+    facts = "".join(f"<li>{escape(fact)}</li>" for fact in card.facts)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in card.notes)
+    facts = f"<ul>{facts}</ul>" if facts else ""
+    body = f"<h4>{escape(card.title)}</h4>{facts}{_preformatted(card.text)}{notes}"
+    return f'<article class="card {card.tone}">{body}</article>'
 
 
 def _chart(chart: Chart, name: str | None) -> str:
@@ -118,14 +151,20 @@ def _table(table: Table) -> str:
     empty = "" if rows else '<p class="quiet">No rows.</p>'
     caption = escape(table.caption)
     return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}"><table><caption>{caption}</caption>'
+        # the caption stands outside of what scrolls: on a phone a wide table would take it out of sight
+        f'<h3 class="caption">{caption}</h3>'
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}"><table aria-label="{caption}">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{empty}</div>"
     )
 
 
 def _listing(listing: Listing) -> str:
+    return f"<details><summary>{escape(listing.title)}</summary>{_preformatted(listing.text)}</details>"
+
+
+def _preformatted(text: str) -> str:
     # The parser drops one line break right after <pre>; an added one keeps a text that begins with one whole.
-    return f"<details><summary>{escape(listing.title)}</summary><pre>\n{escape(listing.text)}</pre></details>"
+    return f"<pre>\n{escape(text)}</pre>"
 
 
 def _cell_text(cell: Cell) -> str:

@@ -1,6 +1,6 @@
 """What a page is made of: records without any HTML.
 
-    Page -> Section -> paragraphs, charts, tables, listings        in this order within a section
+    Page -> Section -> paragraphs, notices, charts, tables, boards, listings        in this order within a section
 
 Every text is plain text: `render_page` escapes it, so a prompt or a completion can be shown as it is.
 """
@@ -8,9 +8,12 @@ Every text is plain text: `render_page` escapes it, so a prompt or a completion 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from groupwise.pages.charts import Chart
 
+Tone = Literal["plain", "good", "warning", "problem"]
+"""How something is marked, with a colour and never by the colour alone."""
 Cell = str | int | float | bool | None
 """One cell of a table. Numbers are formatted and set to the right; None is shown as "-"."""
 
@@ -69,6 +72,53 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What a reader must not miss, set apart from the text around it.
+
+    Example:
+        Notice(title="Outputs are cut by the cap", text=("41 % of the rollouts ended at 48 tokens.",), tone="problem")
+    """
+
+    title: str
+    text: tuple[str, ...] = ()
+    """Paragraphs."""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One of several texts that are read side by side.
+
+    Example:
+        Card(title="right", facts=("advantage +0.87", "31 tokens"), text="SELECT 1", tone="good")
+    """
+
+    title: str
+    text: str
+    """Shown with its line breaks."""
+    facts: tuple[str, ...] = ()
+    """Short words above the text."""
+    notes: tuple[str, ...] = ()
+    """Sentences below the text."""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """Cards side by side, folded until the reader opens them.
+
+    Example:
+        Board(title="most contested: q17 at step 12", text="How many singers?", cards=(right, wrong))
+    """
+
+    title: str
+    cards: tuple[Card, ...]
+    text: str = ""
+    """What all cards share, such as the prompt; with its line breaks."""
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """One heading and what stands below it.
 
@@ -79,8 +129,10 @@ class Section:
     heading: str
     text: tuple[str, ...] = ()
     """Paragraphs."""
+    notices: tuple[Notice, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    boards: tuple[Board, ...] = ()
     listings: tuple[Listing, ...] = ()
 
 
