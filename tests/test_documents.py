@@ -35,6 +35,7 @@ DOCUMENTS = (
     "docs/verifiers.md",
     "docs/planning.md",
     "docs/algorithms.md",
+    "docs/metrics.md",
 )
 KINDS = ("sql", "tools", "extraction", "classification", "math", "function", "reward_model", "compose")
 SETTINGS = {

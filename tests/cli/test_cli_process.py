@@ -88,9 +88,10 @@ def test_a_recipe_trains_from_end_to_end(tmp_path: Path) -> None:
     assert pq.read_table(run / "rollouts" / "grpo-000001.parquet").num_rows == 8
     assert "Held-out pass rates" in called.stdout
     assert str(run) in called.stdout
-    load = called.stdout.strip().splitlines()[-1].strip()
-    assert load.startswith('python -c "from transformers import AutoModelForCausalLM; ')
+    lines = [line.strip() for line in called.stdout.strip().splitlines()]
+    (load,) = [line for line in lines if line.startswith('python -c "from transformers import AutoModelForCausalLM; ')]
     assert str(run / "checkpoints" / "grpo-2") in load
+    assert lines[-1] == f"groupwise report {run}"
 
 
 def test_one_ctrl_c_ends_after_the_step_with_a_checkpoint_and_a_summary(tmp_path: Path) -> None:

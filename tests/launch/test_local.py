@@ -18,6 +18,7 @@ from groupwise.config import load_recipe
 from groupwise.errors import DataError, EngineError
 from groupwise.launch import assemble, local
 from groupwise.launch.display import Quiet
+from groupwise.launch.evaluate import evaluate
 from groupwise.rollout import TorchEngine
 from groupwise.runs import RunDirectory, RunSummary, read_events, read_metrics, read_summary
 from groupwise.types import Completion
@@ -57,6 +58,9 @@ def test_a_run_directory_holds_all_there_is_to_know(runs: tuple[Run, Run]) -> No
         "recipe.toml",
         "environment.json",
         "audit.json",
+        "plan.json",
+        "ledger.json",
+        "diagnosis.json",
         "metrics.jsonl",
         "events.jsonl",
         "summary.json",
@@ -65,8 +69,11 @@ def test_a_run_directory_holds_all_there_is_to_know(runs: tuple[Run, Run]) -> No
         "rollouts/grpo-000001.parquet",
         "rollouts/grpo-000002.parquet",
         "rollouts/evaluation-base-000000.parquet",
+        "rollouts/evaluation-base-greedy-000000.parquet",
         "rollouts/evaluation-sft-000010.parquet",
+        "rollouts/evaluation-sft-greedy-000010.parquet",
         "rollouts/evaluation-grpo-000012.parquet",
+        "rollouts/evaluation-grpo-greedy-000012.parquet",
     }
     assert {p.name for p in directory.checkpoints.iterdir()} == {"sft-10", "grpo-2"}
 
@@ -76,7 +83,7 @@ def test_the_recipe_in_it_is_the_one_that_ran(runs: tuple[Run, Run]) -> None:
     kept, written = load_recipe(directory.recipe), load_recipe(directory.path.parent.parent / "recipe.toml")
     for section in ("name", "seed", "rollout", "evaluation", "curation", "stages"):
         assert getattr(kept, section) == getattr(written, section)
-    again = local.evaluate(kept)  # its paths lead to the same files from where it lies
+    again = evaluate(kept)  # its paths lead to the same files from where it lies
     assert replace(again, seconds=0.0) == replace(summary.stages[0], seconds=0.0)
 
 
@@ -119,7 +126,8 @@ def test_every_completion_is_on_record_with_its_verdict_and_advantage(runs: tupl
 
 def test_events_tell_evaluations_and_checkpoints_in_order(runs: tuple[Run, Run]) -> None:
     events = [(e["event"], e.get("name") or e.get("stage")) for e in read_events(runs[0][0].events)]
-    assert [e for e in events if e[0] != "forecast"] == [  # which a machine that was measured adds
+    watched = ("forecast", "length", "hacking")  # a machine that was measured adds the first, monitors the others
+    assert [e for e in events if e[0] not in watched] == [
         ("evaluation", "base"),
         ("memory", "sft"),
         ("checkpoint", "sft"),
@@ -171,7 +179,7 @@ def test_the_last_checkpoint_is_the_trained_model(runs: tuple[Run, Run]) -> None
     AutoModelForCausalLM.from_pretrained(checkpoint)
     model = recipe.model.model_copy(update={"name": str(checkpoint)})
     before = everything_in(recipe.folder)
-    again = local.evaluate(recipe.model_copy(update={"model": model}))
+    again = evaluate(recipe.model_copy(update={"model": model}))
     assert (again.pass_rate, again.greedy_pass_rate) == (
         summary.stages[-1].pass_rate,
         summary.stages[-1].greedy_pass_rate,

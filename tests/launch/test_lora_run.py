@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from groupwise.config import load_recipe
 from groupwise.launch import local
+from groupwise.launch.evaluate import evaluate
 from groupwise.runs import RunDirectory, RunSummary, read_metrics
 from tiny_job import write_job
 
@@ -65,7 +66,7 @@ def test_the_checkpoint_is_the_trained_model_and_only_adapted_layers_changed(job
     AutoModelForCausalLM.from_pretrained(checkpoint)
     recipe = load_recipe(folder / "recipe.toml")
     model = recipe.model.model_copy(update={"name": str(checkpoint), "lora": None})
-    again = local.evaluate(recipe.model_copy(update={"model": model}))
+    again = evaluate(recipe.model_copy(update={"model": model}))
     assert (again.pass_rate, again.greedy_pass_rate) == (
         summary.stages[-1].pass_rate,
         summary.stages[-1].greedy_pass_rate,

@@ -51,7 +51,7 @@ def write_recipe(folder: Path, stage: str = STAGE, num_prompts: int = 16) -> Pat
     return path
 
 
-class Events:
+class Events(Quiet):
     """Keeps what it is told."""
 
     def __init__(self):
@@ -60,7 +60,7 @@ class Events:
     def metrics(self, stage, step, values):
         self.rows.append(values)
 
-    def rollouts(self, stage, step, groups, advantages):
+    def rollouts(self, stage, step, groups, advantages, *, left_out=None):
         raise AssertionError("nothing is sampled")
 
     def event(self, name, payload):
@@ -69,9 +69,6 @@ class Events:
 
     def line(self, text):
         self.lines.append(text)
-
-    def working(self, title):
-        return Quiet().working(title)
 
 
 def run(recipe, loaded, checkpoints):

@@ -11,7 +11,24 @@ import sys
 
 import typer
 
-from groupwise.cli import audit, bakeoff, curate, demo, doctor, evaluate, pairs, plan, score, train, variants
+from groupwise.cli import (
+    audit,
+    bakeoff,
+    compare,
+    curate,
+    demo,
+    diagnose,
+    doctor,
+    evaluate,
+    pairs,
+    plan,
+    report,
+    rollouts,
+    runs,
+    score,
+    train,
+    variants,
+)
 from groupwise.errors import GroupwiseError
 
 app = typer.Typer(
@@ -28,8 +45,13 @@ app.command("pairs")(pairs.pairs)
 app.command("train")(train.train)
 app.command("bakeoff")(bakeoff.bakeoff)
 app.command("eval")(evaluate.evaluate)
+app.command("compare")(compare.compare)
+app.command("report")(report.report)
+app.command("runs")(runs.runs)
+app.command("rollouts")(rollouts.rollouts)
 app.command("score")(score.score)
 app.command("variants")(variants.variants)
+app.command("diagnose")(diagnose.diagnose)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 

@@ -1,7 +1,11 @@
-"""What a run looks like in a terminal: bars with the time left; plain lines where there is no terminal."""
+"""What a run looks like in a terminal: bars with the time left, and live_view.py while a stage trains.
+
+Where there is no terminal, plain lines.
+"""
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -18,13 +22,15 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
+
+from groupwise.cli.live_view import LiveStage, can_draw, live_stage
+from groupwise.cli.plain_stage import PLAIN_EVERY_S, PlainStage
+from groupwise.cli.step_numbers import duration
 
 if TYPE_CHECKING:
-    from groupwise.launch.display import Advance
+    from groupwise.launch.display import Advance, StageOutlook, StageScreen
     from groupwise.runs import RunDirectory, RunSummary
-
-PLAIN_EVERY_S = 15.0
-"""Seconds between progress lines where there is no terminal."""
 
 
 class Terminal:
@@ -32,24 +38,36 @@ class Terminal:
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        self._stage: LiveStage | None = None
 
     def line(self, text: str) -> None:
         """See Display."""
-        self._console.print(text, markup=False)
+        self._print(text, markup=False)
+
+    def warning(self, text: str) -> None:
+        """See Display."""
+        self._print(Text(f"! {text}", style="yellow"))
+        if self._stage is not None:
+            self._stage.warn(text)
 
     def table(self, table: Any) -> None:
         """See Display."""
-        self._console.print(table)
+        self._print(table)
 
     @contextmanager
     def working(self, title: str) -> Iterator[Advance]:
         """See Display."""
-        if not self._console.is_terminal:
+        if self._stage is not None and not self._stage.has_failed:
+            with self._stage.piece(title) as advance:
+                yield advance
+            return
+        if self._stage is not None or not can_draw(self._console):
             yield self._plain(title)
             return
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
+        begins = (SpinnerColumn(), TextColumn("{task.description}"))
+        unknown = (*begins, TimeElapsedColumn())
+        known = (
+            *begins,
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -57,9 +75,32 @@ class Terminal:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        with Progress(*columns, console=self._console, transient=True) as progress:
+        with Progress(*unknown, console=self._console, transient=True) as progress:
             bar = progress.add_task(title, total=None, note="")
-            yield lambda done, total, note="": progress.update(bar, completed=done, total=total, note=note)
+
+            def advance(done: int, total: int, note: str = "") -> None:
+                progress.columns = known
+                progress.update(bar, completed=done, total=total, note=note)
+
+            yield advance
+
+    @contextmanager
+    def training(self, outlook: StageOutlook) -> Iterator[StageScreen]:
+        """See Display."""
+        if not can_draw(self._console):
+            plain = PlainStage(self.line, outlook)
+            plain.begin()
+            try:
+                yield plain
+            finally:
+                plain.end()
+            return
+        with live_stage(self._console, outlook, self.line) as stage:
+            self._stage = stage
+            try:
+                yield stage
+            finally:
+                self._stage = None
 
     def _plain(self, title: str) -> Advance:
         started = shown = time.monotonic()
@@ -72,12 +113,12 @@ class Terminal:
                 return
             shown = now
             left = (now - started) / done * (total - done)
-            self.line(f"  {title}  {done}/{total}  about {_duration(left)} left  {note}".rstrip())
+            self.line(f"  {title}  {done}/{total}  about {duration(left)} left  {note}".rstrip())
 
         return advance
 
     def outcome(self, directory: RunDirectory, summary: RunSummary) -> None:
-        """The table at the end of a run, where it is, and the one command that comes next."""
+        """The table at the end of a run, where it is, how to load what was trained, and the command to go on with."""
         from groupwise.models.reward_files import FACTS_FILE
         from groupwise.runs import stage_table
 
@@ -90,9 +131,16 @@ class Terminal:
             self.line("Load the trained model:")
             load = f"AutoModelForCausalLM.from_pretrained({str(checkpoints[-1])!r})"
             code = f"from transformers import AutoModelForCausalLM; model = {load}"
-            self.line(f'  python -c "{code}"')
+            self._command(f'python -c "{code}"')
+        self.line("See what happened in it:")
+        self._command(f"groupwise report {shlex.quote(str(directory.path))}")
 
+    def _command(self, text: str) -> None:
+        """A command that can be copied: the terminal breaks the line, this program does not."""
+        self._print(f"  {text}", markup=False, soft_wrap=True)
 
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+    def _print(self, what: Any, **options: Any) -> None:
+        try:
+            self._console.print(what, **options)
+        except OSError:  # the terminal is gone, and the run is not: it goes on without being seen
+            self._console.quiet = True

@@ -217,8 +217,12 @@ def step_sampling(recipe: Recipe) -> StepSampling:
 
 
 def evaluation_sampling(recipe: Recipe) -> Sampling:
-    """How held-out samples are drawn: temperature 1 and the whole vocabulary, whatever training does."""
-    return Sampling(max_tokens=recipe.rollout.max_completion_tokens, stop=tuple(recipe.rollout.stop))
+    """How held-out samples are drawn: from the whole vocabulary at evaluation.temperature, whatever training does."""
+    return Sampling(
+        max_tokens=recipe.rollout.max_completion_tokens,
+        temperature=recipe.evaluation.temperature,
+        stop=tuple(recipe.rollout.stop),
+    )
 
 
 def build_algorithm(

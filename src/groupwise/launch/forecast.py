@@ -238,7 +238,7 @@ class Meter:
         """One step's metrics."""
         self.steps += 1
         self.generate_s += metrics.get("seconds_generate", 0.0)
-        self.train_s += metrics.get("seconds_train", 0.0)
+        self.train_s += metrics.get("seconds_train", 0.0) + metrics.get("seconds_score", 0.0)
         self.num_groups += metrics.get("num_groups", 0.0)
         self.live_groups += metrics.get("live_groups", 0.0)
 

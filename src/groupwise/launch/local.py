@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,12 +17,17 @@ from groupwise.launch.assemble import Policy, RenderedSets, build_policy, build_
 from groupwise.launch.assemble_dpo import build_pairs, render_pairs
 from groupwise.launch.assemble_ppo import refuse_missing_critics
 from groupwise.launch.audit import audit_before_training, report_json
+from groupwise.launch.diagnosing import diagnosed
 from groupwise.launch.display import Display, Quiet
-from groupwise.launch.measure import evaluate_heldout, summarise
+from groupwise.launch.environment import environment_of
+from groupwise.launch.held_back import refuse_unusable_held_back
 from groupwise.launch.numerics import check_paths, check_sampling
+from groupwise.launch.prompt_ledgers import keep_finished
+from groupwise.launch.recording import check_trackers
 from groupwise.launch.resume import inputs_digest, plan_restart, refuse_other_inputs, take_over, take_weights
 from groupwise.launch.reward_model_stage import refuse_few_pairs
-from groupwise.launch.run_state import Run, new_run, summary_of
+from groupwise.launch.run_plan import plan_run, read_plan, write_plan
+from groupwise.launch.run_state import Run, close_run, new_run, summary_of
 from groupwise.launch.select import refuse_foreign_ledger
 from groupwise.launch.spending import spending_of
 from groupwise.launch.stages import run_stages
@@ -32,7 +36,6 @@ from groupwise.runs import (
     RunDirectory,
     RunSummary,
     StageLog,
-    StageSummary,
     software_versions,
     text_digest,
     write_atomic,
@@ -56,6 +59,7 @@ def train(
         GroupwiseError: for anything the user can mend.
     """
     display = display or Quiet()
+    check_trackers(recipe)
     verifier = build_verifier(recipe)
     try:
         policy, sets = prepare(recipe, verifier, display, with_pairs=True)
@@ -72,8 +76,10 @@ def train(
                 inputs=inputs_digest(recipe, sets),
             )
             run = new_run(recipe, policy, verifier, sets, directory, display, log)
+            run.plan = plan_run(recipe, policy, sets)
             write_atomic(directory.recipe, text)
-            write_atomic(directory.environment, json.dumps(_environment(run, verifier.version, numerics), indent=1))
+            write_plan(directory, run.plan)
+            write_atomic(directory.environment, json.dumps(environment_of(run, verifier.version, numerics), indent=1))
             if report is not None:
                 write_atomic(directory.audit, report_json(report))
             write_stage_log(directory, log)
@@ -103,6 +109,7 @@ def resume(
     directory = RunDirectory.open(path)
     with directory.claimed():
         restart = plan_restart(directory, recipe, from_stage)
+        check_trackers(restart.recipe)
         verifier = build_verifier(restart.recipe)
         try:
             policy, sets = prepare(restart.recipe, verifier, display, with_pairs=True)
@@ -112,14 +119,29 @@ def resume(
             check_sampling(restart.recipe, policy, sets, display)
             run = new_run(restart.recipe, policy, verifier, sets, directory, display, restart.log)
             take_over(run, restart)
+            _begin_again(run)
             return _to_its_end(run)
         finally:
             verifier.close()
 
 
+def _begin_again(run: Run) -> None:
+    """The files of the whole run for a restart: the plan that it was begun with, unless its stages were changed; the
+    ledgers of finished stages; and no diagnosis of an attempt that was stopped."""
+    run.plan = read_plan(run.directory, run.recipe)
+    if run.plan is None:
+        run.plan = plan_run(run.recipe, run.policy, run.sets)
+        write_plan(run.directory, run.plan)
+    keep_finished(run.directory, {entry.name for entry in run.log.finished})
+    run.directory.diagnosis.unlink(missing_ok=True)
+
+
 def _to_its_end(run: Run) -> tuple[RunDirectory, RunSummary]:
-    with _stop_on_interrupt(run):
-        run_stages(run)
+    try:
+        with diagnosed(run), _stop_on_interrupt(run):
+            run_stages(run)
+    finally:
+        close_run(run)
     if run.no_signal and run.policy_version == 0:
         raise DataError(f"no step was done. {run.no_signal}\n  What was sampled: {run.directory.path}")
     return run.directory, summary_of(run)
@@ -138,6 +160,8 @@ def prepare(
     with display.working("checking every gold answer"):
         sets, notes = build_tasks(recipe, verifier)
         pairs = build_pairs(recipe, sets.heldout) if with_pairs else ()
+        if with_pairs:
+            refuse_unusable_held_back(recipe, sets.heldout)
     with display.working(f"loading {recipe.model.name.rsplit('/', 1)[-1]}"):
         policy = build_policy(recipe)
         spending_of(recipe, policy)  # refuses a budget that cannot be counted
@@ -151,39 +175,6 @@ def prepare(
             display.line(note)
     check_paths(recipe, policy, rendered)
     return policy, rendered
-
-
-def evaluate(recipe: Recipe, display: Display | None = None) -> StageSummary:
-    """Measures the recipe's model on its held-out tasks; writes nothing.
-
-    Raises:
-        GroupwiseError: for anything the user can mend.
-    """
-    display = display or Quiet()
-    verifier = build_verifier(recipe)
-    try:
-        policy, sets = prepare(recipe, verifier, display)
-        return summarise("base", *evaluate_heldout(recipe, policy, verifier, sets, display, "evaluating"))
-    finally:
-        verifier.close()
-
-
-def _environment(run: Run, verifier_version: str, numerics: dict[str, object] | None) -> dict[str, object]:
-    return {
-        "versions": software_versions(),
-        "verifier_version": verifier_version,
-        "model_source": run.policy.loaded.source,
-        "token_tree": not run.policy.note,
-        "numerics": numerics,
-        "threads": torch.get_num_threads(),
-        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
-        "num_tasks": {
-            "demonstrations": len(run.sets.demonstrations),
-            "train": len(run.sets.train.tasks),
-            "heldout": len(run.sets.heldout.tasks),
-            **({"pairs": len(run.sets.pairs)} if run.sets.pairs else {}),
-        },
-    }
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from groupwise.config.algorithm_reward_model import RewardModelSection
 from groupwise.config.stage import StageSection
 from groupwise.errors import DataError
 from groupwise.launch.assemble import optim_options
-from groupwise.launch.display import Display
+from groupwise.launch.display import Display, StageOutlook, StepView
 from groupwise.models import LoadedModel
 from groupwise.models.gradient_checkpointing import with_gradient_checkpointing
 from groupwise.models.reward_files import write_reward_files
@@ -128,7 +128,7 @@ def run_reward_model_stage(
         seed=seed,
         save=save,
     )
-    with display.working(f"{stage.name}: {stage.steps} steps") as advance:
+    with display.training(_outlook(recipe, stage)) as screen:
         outcome = run_stage(
             StageOptions(
                 name=stage.name,
@@ -143,7 +143,7 @@ def run_reward_model_stage(
             recorder=recorder,
             policy_version=0,
             on_new_weights=lambda version: None,
-            on_step=lambda step, metrics: advance(step, stage.steps, f"accuracy {metrics['accuracy']:.2f}"),
+            on_step=lambda step, metrics: screen.step(_step_view(stage, step, metrics)),
             should_stop=should_stop,
         )
     facts = measured[-1]
@@ -151,6 +151,23 @@ def run_reward_model_stage(
     display.line(heldout_line(stage.name, facts))
     display.line(f"Reward model: {outcome.checkpoint}")
     return RewardStage(outcome=outcome, facts=facts)
+
+
+def _outlook(recipe: Recipe, stage: StageSection) -> StageOutlook:
+    names = [one.name for one in recipe.stages]
+    return StageOutlook(
+        run=recipe.name,
+        name=stage.name,
+        title=f"{stage.name}: {stage.steps} steps",
+        num_steps=stage.steps,
+        number=names.index(stage.name) + 1,
+        num_stages=len(names),
+    )
+
+
+def _step_view(stage: StageSection, step: int, metrics: Mapping[str, float]) -> StepView:
+    left = (stage.steps - step) * metrics["seconds_step"]
+    return StepView(step=step, metrics=metrics, note=f"accuracy {metrics['accuracy']:.2f}", stage_left_s=left)
 
 
 def heldout_facts(scores: Tensor) -> dict[str, Any]:

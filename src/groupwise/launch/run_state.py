@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -9,10 +10,19 @@ from groupwise.config import Recipe
 from groupwise.launch.assemble import Policy, RenderedSets
 from groupwise.launch.display import Display
 from groupwise.launch.forecast import Forecaster, forecaster
-from groupwise.launch.measure import evaluate_heldout, peak_memory_bytes, summarise
+from groupwise.launch.measure import (
+    evaluate_heldout,
+    evaluation_facts,
+    evaluation_line,
+    peak_memory_bytes,
+    summarise,
+)
+from groupwise.launch.recording import build_recorder, close_recorder
+from groupwise.launch.run_plan import RunPlan
 from groupwise.launch.spending import SPENT, Spending, metered, spending_of
+from groupwise.launch.watch_hacking import HackingWatch, hacking_watch, watch_hacking
+from groupwise.launch.watch_lengths import watch_lengths
 from groupwise.runs import (
-    FileRecorder,
     RunDirectory,
     RunSummary,
     StageLog,
@@ -22,7 +32,8 @@ from groupwise.runs import (
     write_stage_log,
     write_summary,
 )
-from groupwise.types import Group
+from groupwise.runs.record import EVALUATION, GREEDY
+from groupwise.types import Group, Recorder
 from groupwise.verifiers import TaskVerifier
 
 
@@ -35,7 +46,7 @@ class Run:
     verifier: TaskVerifier
     sets: RenderedSets
     directory: RunDirectory
-    recorder: FileRecorder
+    recorder: Recorder
     display: Display
     log: StageLog
     """The finished stages; the others are done in the order of the recipe."""
@@ -52,6 +63,16 @@ class Run:
     """Why the last stage had nothing to learn from, and what to change."""
     spending: Spending = field(default_factory=Spending)
     """What the stages have spent so far, and the budget's limit."""
+    warned: set[str] = field(default_factory=set)
+    """Names of the findings that were told while the run was going on."""
+    plan: RunPlan | None = None
+    """What the whole run was expected to take; None where nobody can tell."""
+    heldout: StageSummary | None = None
+    """The last held-out evaluation, of whatever it was."""
+    evaluation_s: float | None = None
+    """Seconds that it took."""
+    hacking: HackingWatch | None = None
+    """Looks for rewards that are found and not earned."""
 
 
 def new_run(
@@ -65,6 +86,8 @@ def new_run(
 ) -> Run:
     """A run before its first stage; nothing is written."""
     spending = spending_of(recipe, policy)
+    hacking = hacking_watch(recipe, verifier, directory, display)
+    hacking.recorder = recorder = build_recorder(recipe, directory, observers=hacking.observers)
     return Run(
         recipe=recipe,
         policy=metered(policy, spending),
@@ -72,7 +95,8 @@ def new_run(
         verifier=verifier,
         sets=sets,
         directory=directory,
-        recorder=FileRecorder(directory),
+        recorder=recorder,
+        hacking=hacking,
         display=display,
         log=log,
         forecaster=forecaster(
@@ -87,32 +111,23 @@ def new_run(
 
 def measure(run: Run, name: str, train_seconds: float, *, final: bool = True) -> None:
     """Evaluates the current weights; final results go into the summary, which is rewritten each time."""
+    started = time.monotonic()
     evaluation, rendered = evaluate_heldout(
         run.recipe, run.policy, run.verifier, run.sets, run.display, f"{name}: held-out evaluation"
     )
     if run.forecaster is not None:
         run.forecaster.saw(evaluation.groups or evaluation.greedy_groups)
-    summary = summarise(name, evaluation, rendered, train_seconds)
-    run.recorder.event(
-        "evaluation",
-        {
-            "name": name,
-            "policy_version": run.policy_version,
-            "pass_rate": summary.pass_rate,
-            "greedy_pass_rate": summary.greedy_pass_rate,
-            "seconds": evaluation.seconds,
-            **({} if run.recipe.budget is None else {SPENT: run.spending.as_json()}),
-            "solved": {g.task.id: g.num_solved for g in evaluation.groups},
-            "greedy_solved": {g.task.id: g.num_solved for g in evaluation.greedy_groups},
-        },
-    )
-    stage = f"evaluation-{name.replace(' ', '-')}"
-    run.recorder.rollouts(stage, run.policy_version, evaluation.groups, _no_advantages(evaluation.groups))
-    low, high = summary.interval.low, summary.interval.high
-    run.display.line(
-        f"{name}: held-out pass rate {summary.pass_rate:.1%} [{low:.1%}, {high:.1%}] at temperature 1"
-        + (f", greedy {summary.greedy_pass_rate:.1%}" if summary.greedy_pass_rate is not None else "")
-    )
+    summary = run.heldout = summarise(name, evaluation, rendered, train_seconds)
+    facts = evaluation_facts(run.recipe, name, run.policy_version, evaluation, summary)
+    run.recorder.event("evaluation", facts | ({} if run.recipe.budget is None else {SPENT: run.spending.as_json()}))
+    stage = f"{EVALUATION}{name.replace(' ', '-')}"
+    for recorded, groups in ((stage, evaluation.groups), (stage + GREEDY, evaluation.greedy_groups)):
+        if groups:
+            run.recorder.rollouts(recorded, run.policy_version, groups, _no_advantages(groups))
+    run.display.line(f"{name}: {evaluation_line(evaluation, summary)}")
+    watch_lengths(run, name, evaluation)
+    watch_hacking(run, name, evaluation)
+    run.evaluation_s = time.monotonic() - started
     if final:
         run.summaries.append(summary)
         write_summary(run.directory.summary, summary_of(run))
@@ -122,6 +137,13 @@ def mark_finished(run: Run, name: str) -> None:
     """From here on a restart goes on behind this stage: its weights are saved and its evaluation is in the summary."""
     run.log = with_finished(run.directory, run.log, name, policy_version=run.policy_version, weights=run.weights)
     write_stage_log(run.directory, run.log)
+
+
+def close_run(run: Run) -> None:
+    """Lets go of what a run holds beside its model and its verifier; it never raises, and twice is once."""
+    if run.hacking is not None:
+        run.hacking.close()
+    close_recorder(run.recorder)
 
 
 def summary_of(run: Run) -> RunSummary:

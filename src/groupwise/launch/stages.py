@@ -11,14 +11,17 @@ from groupwise.config.algorithm_reward_model import RewardModelSection
 from groupwise.config.stage import SftSection, StageSection
 from groupwise.launch.assemble import RenderedTasks, build_algorithm, optim_options
 from groupwise.launch.best_of_n import solved_demonstrations
+from groupwise.launch.diagnosing import warn_early
 from groupwise.launch.forecast import Forecast, Meter, errors_line
 from groupwise.launch.measure import peak_memory_bytes
 from groupwise.launch.numerics import step_bounds
+from groupwise.launch.prompt_ledgers import write_ledger
 from groupwise.launch.reward_model_stage import run_reward_model_stage
 from groupwise.launch.run_state import Run, mark_finished, measure, summary_of
 from groupwise.launch.sampled_pairs import sampled_pairs
 from groupwise.launch.select import sometimes_solved
 from groupwise.launch.spending import SPENT
+from groupwise.launch.stage_watch import StageWatch
 from groupwise.models import ScoredSequence
 from groupwise.runs import BASE, write_summary
 from groupwise.training import StageOptions, run_stage
@@ -155,7 +158,7 @@ def _run_stage(run: Run, stage: StageSection) -> StageOutcome | None:
         return None
     task_ids = [task.id for task in material.train.tasks]
     forecast = None if run.forecaster is None else run.forecaster.stage(stage, material.counts, task_ids)
-    meter = Meter()
+    meter, watch = Meter(), StageWatch(run, stage)
     algorithm = build_algorithm(
         run.recipe,
         stage,
@@ -165,9 +168,11 @@ def _run_stage(run: Run, stage: StageSection) -> StageOutcome | None:
         train=material.train,
         pairs=material.pairs,
         counts=material.counts,
+        progress=watch.sampling,
         display=run.display,
     )
-    outcome = _train(run, stage, algorithm, meter, "" if forecast is None else f", {forecast}")
+    outcome = _train(run, stage, algorithm, meter, watch, forecast)
+    write_ledger(run.directory, stage.name, algorithm, {entry.name for entry in run.log.finished})
     run.policy_version = outcome.policy_version
     if outcome.steps_done:
         run.weights = f"{run.directory.checkpoints.name}/{outcome.checkpoint.name}"
@@ -197,18 +202,21 @@ def _train_reward_model(run: Run, stage: StageSection) -> bool:
     return done.outcome.steps_done == stage.steps
 
 
-def _train(run: Run, stage: StageSection, algorithm: Algorithm, meter: Meter, expected: str) -> StageOutcome:
-    """The steps of the stage under one progress bar; `expected` says what they are forecast to take."""
-    with run.display.working(f"{stage.name}: {stage.steps} steps{expected}") as advance:
+def _train(
+    run: Run, stage: StageSection, algorithm: Algorithm, meter: Meter, watch: StageWatch, forecast: Forecast | None
+) -> StageOutcome:
+    """The steps of the stage while its display shows them."""
+    with run.display.training(watch.outlook(forecast)) as watch.screen:
 
         def on_step(step: int, metrics: dict[str, float]) -> None:
             meter.add(metrics)
-            advance(step, stage.steps, step_note(metrics))
+            watch.step(step, metrics, step_note(metrics))
             run.policy_version = int(metrics["policy_version"])  # evaluations inside the stage name it
             every = run.recipe.evaluation.every
             if every and step % every == 0 and step < stage.steps:
                 with run.spending.uncounted():
                     measure(run, f"{stage.name} step {step}", 0.0, final=False)
+            warn_early(run, stage.name, step, metrics)
             if run.spending.is_used_up or step == stage.steps:
                 run.spending.stop()  # what comes now is the checkpoint
 
@@ -217,6 +225,7 @@ def _train(run: Run, stage: StageSection, algorithm: Algorithm, meter: Meter, ex
             run.display.line(
                 f"{stage.name}: no signal, {num_in_a_row} of at most {limit} in a row: {step_note(metrics)}"
             )
+            warn_early(run, stage.name, num_in_a_row, metrics)
 
         return run_stage(
             _stage_options(run, stage),

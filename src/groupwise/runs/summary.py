@@ -38,7 +38,7 @@ class StageSummary:
     name: str
     """base, or the name of a stage of the recipe."""
     pass_rate: float
-    """Mean over prompts of the share of solved completions, sampled at temperature 1."""
+    """Mean over prompts of the share of solved completions, sampled at the temperature of [evaluation]."""
     interval: Interval
     """95 % interval of pass_rate, clustered by prompt."""
     greedy_pass_rate: float | None
@@ -112,7 +112,7 @@ def read_summary(path: str | Path) -> RunSummary:
 def stage_table(stages: Sequence[StageSummary]) -> Table:
     """One row a stage, for the terminal."""
     rows = Table(
-        title="Held-out pass rates at temperature 1 and greedy with 95 % intervals,\n"
+        title="Held-out pass rates, sampled and greedy, with 95 % intervals,\n"
         "mean tokens of right and wrong answers, share cut at the limit",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
