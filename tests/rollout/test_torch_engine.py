@@ -386,6 +386,16 @@ def test_progress_rises_to_all_completions(tiny_model: TinyModel, use_tree: bool
     assert len(set(finished)) > 4
 
 
+@pytest.mark.parametrize("use_tree", [True, False])
+def test_a_completion_under_way_counts_for_what_it_has_of_the_limit(tiny_model: TinyModel, use_tree: bool) -> None:
+    reports: list[float] = []
+    never_ending = replace(SAMPLING, max_tokens=4, temperature=0.0)
+    TorchEngine(tiny_model(), max_rows=64, use_tree=use_tree).generate(
+        SHARED[:1], 2, never_ending, seed=SEED, progress=lambda done, _: reports.append(done)
+    )
+    assert reports == [0.5, 1.0, 1.5, 2.0]  # 2 completions of 4 tokens
+
+
 def test_completions_carry_the_policy_version(tiny_model: TinyModel) -> None:
     engine = TorchEngine(tiny_model())
     sampling = Sampling(max_tokens=1)

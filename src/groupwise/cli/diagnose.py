@@ -20,6 +20,7 @@ def diagnose(
     """
     from groupwise.runs import diagnosis as rules
     from groupwise.runs import read_run
+    from groupwise.runs.listing import ended_badly
 
     record = read_run(run)
     findings = rules.diagnose(record)
@@ -28,6 +29,7 @@ def diagnose(
         shown = {"asked": seen.asked, "open": seen.open, "unreadable": record.unreadable}
         print(json.dumps({"run": record.name, "findings": [asdict(f) for f in findings], **shown}))
     else:
-        for line in (*record.unreadable, *(rules.finding_lines(findings) or rules.nothing_found(record))):
+        broken_off = [ended] if (ended := ended_badly(record)) else []
+        for line in (*record.unreadable, *broken_off, *(rules.finding_lines(findings) or rules.nothing_found(record))):
             print(line)
     raise typer.Exit(1 if any(f.severity == "problem" for f in findings) else 0)

@@ -18,7 +18,9 @@ def evaluate(
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="The last checkpoint of the run in this folder, or one of them: RUN/checkpoints/grpo-30."),
+        typer.Option(
+            help="The checkpoint of the last finished stage of this run, or one of them: RUN/checkpoints/grpo-30."
+        ),
     ] = None,
     endpoint: Annotated[
         str | None, typer.Option(help="An OpenAI-compatible server, up to /v1; no weights are loaded here.")

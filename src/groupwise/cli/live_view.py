@@ -246,9 +246,9 @@ class LiveStage:
         with self._guarded():
             self.state.take(view, time.monotonic())
 
-    def sampling(self, done: int, total: int) -> None:
+    def sampling(self, done: float, total: int) -> None:
         """See StageScreen."""
-        self.state.sampled = (done, total)
+        self.state.sampled = (int(done), total)
         if self._plain is not None:
             self._plain.sampling(done, total)
 
@@ -261,8 +261,8 @@ class LiveStage:
         """Shows work inside the stage in the panel's second line."""
         piece = self.state.piece = Piece(title)
 
-        def advance(done: int, total: int, note: str = "") -> None:
-            piece.done, piece.total = done, total
+        def advance(done: float, total: int, note: str = "") -> None:
+            piece.done, piece.total = int(done), total
 
         try:
             yield advance

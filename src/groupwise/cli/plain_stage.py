@@ -38,12 +38,12 @@ class PlainStage:
         if is_first or is_due or view.step == self._outlook.num_steps:
             self._show(view)
 
-    def sampling(self, done: int, total: int) -> None:
+    def sampling(self, done: float, total: int) -> None:
         """See StageScreen."""
         if self._clock() - self._shown_at >= SAMPLING_EVERY_S:
             self._shown_at = self._clock()
             step = 1 if self._last is None else self._last.step + 1
-            self._tell(f"  {self._outlook.name}  step {step}: {done} of {total} completions sampled")
+            self._tell(f"  {self._outlook.name}  step {step}: {int(done)} of {total} completions sampled")
 
     def end(self) -> None:
         """Shows the last step that was done, where it was not."""

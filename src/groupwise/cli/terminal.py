@@ -78,7 +78,7 @@ class Terminal:
         with Progress(*unknown, console=self._console, transient=True) as progress:
             bar = progress.add_task(title, total=None, note="")
 
-            def advance(done: int, total: int, note: str = "") -> None:
+            def advance(done: float, total: int, note: str = "") -> None:
                 progress.columns = known
                 progress.update(bar, completed=done, total=total, note=note)
 
@@ -106,14 +106,14 @@ class Terminal:
         started = shown = time.monotonic()
         self.line(f"{title} ...")
 
-        def advance(done: int, total: int, note: str = "") -> None:
+        def advance(done: float, total: int, note: str = "") -> None:
             nonlocal shown
             now = time.monotonic()
             if now - shown < PLAIN_EVERY_S or not done:
                 return
             shown = now
             left = (now - started) / done * (total - done)
-            self.line(f"  {title}  {done}/{total}  about {duration(left)} left  {note}".rstrip())
+            self.line(f"  {title}  {int(done)}/{total}  about {duration(left)} left  {note}".rstrip())
 
         return advance
 

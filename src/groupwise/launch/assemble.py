@@ -81,8 +81,9 @@ def build_tasks(recipe: Recipe, verifier: TaskVerifier) -> tuple[TaskSets, tuple
     findings = verifier.check(everything)
     unusable = {u.task_id: u.reason for u in findings if u.blocking}
     notes: tuple[str, ...] = ()
-    if weak := len(findings) - len(unusable):
-        notes = (f"{weak} of {len(everything)} golds give the same rows on every snapshot: a constant answer may pass",)
+    if weak := [found.reason for found in findings if not found.blocking]:
+        reason, count = Counter(weak).most_common(1)[0]
+        notes = (f"{len(weak)} of {len(everything)} golds prove little; {count} times: {reason}",)
     if unusable and recipe.verifier.unusable_gold == "refuse":
         raise VerifierError(_unusable_message(unusable, len(everything)))
     if unusable:

@@ -88,7 +88,7 @@ class StageScreen(Protocol):
         """A step has ended."""
         ...
 
-    def sampling(self, done: int, total: int) -> None:
+    def sampling(self, done: float, total: int) -> None:
         """Completions of the step under way that have ended. Called after every token: it must cost nothing."""
         ...
 
@@ -128,7 +128,7 @@ class BarScreen:
         """See StageScreen."""
         self.advance(view.step, self.num_steps, view.note)
 
-    def sampling(self, done: int, total: int) -> None:
+    def sampling(self, done: float, total: int) -> None:
         """See StageScreen."""
 
 

@@ -86,7 +86,7 @@ class StageWatch:
             budget="" if run.recipe.budget is None else f"{run.spending.share:.0%} of the budget",
         )
 
-    def _sampled(self, done: int, total: int) -> None:
+    def _sampled(self, done: float, total: int) -> None:
         if self.screen is not None:
             self.screen.sampling(done, total)
 

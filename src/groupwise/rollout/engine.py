@@ -58,8 +58,10 @@ class Work:
         )
 
 
-Progress = Callable[[int, int], None]
-"""Called as progress(finished completions, all completions) while an engine works."""
+Progress = Callable[[float, int], None]
+"""Called as progress(finished completions, all completions) while an engine works. One that is under way counts for the
+share of the token limit that it has: completions of a batch end at about the same time, and whoever counts ended ones
+alone has no idea of the time left until then."""
 
 
 def group_sizes(num_prompts: int, group_size: int | Sequence[int]) -> tuple[int, ...]:

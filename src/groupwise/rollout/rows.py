@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,10 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
     stop: Stop | None = None
     """None while it goes on."""
+
+
+Report = Callable[[Sequence[Row]], None]
+"""Told the rows under way, after each token of them: those that have begun and not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

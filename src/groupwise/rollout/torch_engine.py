@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -18,7 +18,7 @@ from groupwise.models.loading import LoadedModel
 from groupwise.rollout.budget import bytes_per_token, fit_cache, too_small
 from groupwise.rollout.engine import Progress, Sampling, Work, group_sizes
 from groupwise.rollout.prefill import trunk_length
-from groupwise.rollout.rows import Drawing, Row
+from groupwise.rollout.rows import Drawing, Report, Row
 from groupwise.rollout.sampling import uniforms
 from groupwise.rollout.tree_decoder import TreeDecoder
 from groupwise.types import Completion, Prompt
@@ -85,9 +85,10 @@ class TorchEngine:
         self.last_work = Work()
         drawing = Drawing(sampling=sampling, end_token_ids=self._end_ids, tokenizer=self._tokenizer)
 
-        def report(num_ended: int) -> None:
+        def report(going: Sequence[Row]) -> None:
             if progress is not None:
-                progress(num_ended, len(rows))
+                ended = sum(row.stop is not None for row in rows)
+                progress(ended + sum(len(row.token_ids) for row in going) / sampling.max_tokens, len(rows))
 
         was_training = self._model.training
         self._model.eval()
@@ -100,7 +101,11 @@ class TorchEngine:
         return [[next(completions) for _ in range(size)] for size in sizes]
 
     def _decode_tree(
-        self, prompts: Sequence[tuple[int, ...]], rows: Sequence[Row], drawing: Drawing, report: Callable[[int], None]
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        rows: Sequence[Row],
+        drawing: Drawing,
+        report: Report,
     ) -> None:
         counts = Counter(row.prompt for row in rows)
         shape = fit_cache(
@@ -123,7 +128,11 @@ class TorchEngine:
         return int(self._cache_gb * BYTES_PER_GB) // bytes_per_token(self._model)
 
     def _decode_plain(
-        self, prompts: Sequence[tuple[int, ...]], rows: Sequence[Row], drawing: Drawing, report: Callable[[int], None]
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        rows: Sequence[Row],
+        drawing: Drawing,
+        report: Report,
     ) -> None:
         """The fallback: rows of one prompt as a batch with the model's own attention and cache."""
         for number, prompt in enumerate(prompts):
@@ -141,7 +150,7 @@ class TorchEngine:
                     output = self._model(ids, use_cache=True, **{self._cache_name: cache})
                     ids = drawing.next_tokens(output.logits[:, -1], batch)[:, None]
                     num_steps += 1
-                    report(sum(row.stop is not None for row in rows))
+                    report([row for row in batch if row.stop is None])
                 self.last_work += Work(
                     num_prefills=1,
                     num_prefill_tokens=len(prompt) * len(batch),

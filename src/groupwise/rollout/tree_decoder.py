@@ -11,7 +11,7 @@ places. No buffer is allocated after the first prefill.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,7 @@ from groupwise.rollout.budget import CacheShape
 from groupwise.rollout.decode import DecodeCache
 from groupwise.rollout.engine import Work
 from groupwise.rollout.prefill import prefill
-from groupwise.rollout.rows import Drawing, Row
+from groupwise.rollout.rows import Drawing, Report, Row
 
 LEAVE_AT = 1 / 8
 """Ended rows leave when they are this share of the batch: those that take their places are copied."""
@@ -74,8 +74,8 @@ class TreeDecoder:
         self._slots: list[_Slot | None] = [None] * shape.num_prompts
         self.work = Work()
 
-    def decode(self, rows: Sequence[Row], report: Callable[[int], None]) -> None:
-        """Samples all rows to their end; report(ended rows) is called while it works."""
+    def decode(self, rows: Sequence[Row], report: Report) -> None:
+        """Samples all rows to their end."""
         self._waiting.extend(rows)
         while self._waiting or self._active:
             if self._may_enter():
@@ -84,8 +84,7 @@ class TreeDecoder:
                 self._step()
                 self._leave()
             self._free_slots()
-            going = len(self._waiting) + sum(row.stop is None for row in self._active)
-            report(len(rows) - going)
+            report([row for row in self._active if row.stop is None])
         held = sum(buffer.nbytes for buffer in self._cache.buffers)
         self.work += Work(cache_bytes=held)
 

@@ -6,7 +6,7 @@ What counts as solved is decided here, once: every rate, length and record that 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -147,5 +147,5 @@ def with_success(group: Group, success_reward: float | None) -> Group:
     return replace(group, rollouts=tuple(decided(rollout) for rollout in group.rollouts))
 
 
-def _shifted(progress: Progress | None, offset: int, total: int) -> Callable[[int, int], None] | None:
+def _shifted(progress: Progress | None, offset: int, total: int) -> Progress | None:
     return None if progress is None else lambda done, _: progress(offset + done, total)

@@ -1,6 +1,6 @@
 """What is wrong with a run, in plain words: rules over its record, the worst finding first.
 
-A rule is a pure function from a record to a finding or None (diagnosis_rules_*.py); it uses what the record has and
+A rule is a pure function from a record to a finding or None (rules_*.py); it uses what the record has and
 finds nothing where a number is missing. `RULES` lists them, the deepest cause first. A cause hides its consequences:
 where every answer is cut, that no group has spread is no second finding.
 """

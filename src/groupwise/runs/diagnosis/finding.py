@@ -42,7 +42,7 @@ def change_of(setting: str, now: Any, proposed: Any, *, stage: str = "") -> str:
 
 
 def verifier_change(recipe: Mapping[str, Any], mended: str) -> str:
-    """`verifier.path: now "reward.py:exact", try the same, stricter`: the file where a verifier is one, else its kind."""
+    """`verifier.path: now "reward.py:exact", try the same, stricter`: its file, where it has one."""
     verifier = recipe.get("verifier")
     section = verifier if isinstance(verifier, Mapping) else {}
     name = "path" if section.get("kind") == "function" and section.get("path") else "kind"

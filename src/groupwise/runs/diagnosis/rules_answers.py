@@ -220,8 +220,8 @@ def _broke_down(stage: StageRows) -> bool:
         pass_rate(stage.collections[-RECENT:]),
     )
     cut = share(began, "truncated_frac")
-    if cut is None or before is None or after is None:
-        return False
+    if cut is None or before is None or after is None or stage.collections[-1].get("set_aside_always_solved"):
+        return False  # prompts that retired leave harder ones, with longer answers
     return cut.value <= BEGAN_CUT and after.value < FELL_TO * before.value
 
 
