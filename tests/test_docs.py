@@ -54,13 +54,21 @@ def problem_of(arguments: list[str]) -> str | None:
         (ROOT / "docs" / "verifiers.md", "audit"),
         (ROOT / "docs" / "planning.md", "curate"),
         (ROOT / "docs" / "algorithms.md", "pairs"),
+        (ROOT / "docs" / "seeing.md", "diagnose"),
+        (ROOT / "ARCHITECTURE.md", "report"),
+        (ROOT / "CHANGELOG.md", "report"),
     ],
-    ids=["README", "verifiers", "planning", "algorithms"],
+    ids=["README", "verifiers", "planning", "algorithms", "seeing", "architecture", "changelog"],
 )
 def test_every_command_in_the_documents_exists(path: Path, command: str) -> None:
     found = commands(path.read_text(encoding="utf-8"))
     assert command in [arguments[0] for arguments in found]
     assert [problem for arguments in found if (problem := problem_of(arguments))] == []
+
+
+def test_every_verb_is_in_the_readme() -> None:
+    verbs = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert {arguments[0] for arguments in commands(README.read_text(encoding="utf-8"))} >= verbs
 
 
 def test_the_check_above_finds_what_is_wrong() -> None:

@@ -22,6 +22,10 @@ from groupwise.config.stage import BEST_OF_N_DEFAULTS, SftSection
 from groupwise.launch.verifiers import build_verifier
 from groupwise.models.reward_files import save_reward_model
 from groupwise.models.reward_model import reward_model_from
+from groupwise.runs import RunDirectory
+from groupwise.runs.diagnosis import RULES
+from groupwise.runs.diagnosis.diagnose import HIDES
+from groupwise.runs.recorder import ROLLOUT_SCHEMA
 from groupwise.types import Status, Task
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +40,10 @@ DOCUMENTS = (
     "docs/planning.md",
     "docs/algorithms.md",
     "docs/metrics.md",
+    "docs/seeing.md",
 )
+PAGES = ("algorithms", "metrics", "planning", "seeing", "verifiers")
+"""Of docs/."""
 KINDS = ("sql", "tools", "extraction", "classification", "math", "function", "reward_model", "compose")
 SETTINGS = {
     "SFT": (SftSection, BEST_OF_N_DEFAULTS),
@@ -104,6 +111,46 @@ def test_the_readme_lists_every_room() -> None:
     listed = set(re.findall(r"^      (\w+)(?:/|\.py) ", section, re.MULTILINE))
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {"types", "errors"}
     assert listed == rooms
+
+
+def files_of_a_run() -> set[str]:
+    """Names of the files and folders of RunDirectory, a folder with its slash."""
+    run = RunDirectory(Path("run"))
+    paths = [getattr(run, name) for name, value in vars(RunDirectory).items() if isinstance(value, property)]
+    return {path.name + ("" if path.suffix else "/") for path in paths}
+
+
+def test_the_files_of_a_run_are_those_that_are_written() -> None:
+    listed = read("README.md").split("## What a run leaves behind")[1].split("\n## ")[0]
+    assert set(re.findall(r"^      (\S+) ", listed, re.MULTILINE)) == files_of_a_run()
+    table = read("docs/seeing.md").split("\n## The run folder\n")[1].split("\nRollout files")[0]
+    explained = set(re.findall(r"^\| `(\S+)` \| ", table, re.MULTILINE))
+    assert explained - files_of_a_run() == {"abandoned-1/", "tensorboard/", "report.html"}
+    assert files_of_a_run() <= explained
+
+
+def test_the_columns_of_a_rollout_are_listed() -> None:
+    text = read("docs/seeing.md").split("The columns of a rollout: ")[1].split(". ")[0]
+    assert re.findall(r"`(\w+)`", text) == ROLLOUT_SCHEMA.names
+
+
+def test_every_finding_is_explained() -> None:
+    """Names, order, and which of them are told early; the code's names are the rules' own, and those in findings."""
+    section = read("docs/seeing.md").split("\n## Diagnose\n")[1].split("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)`( early)? \| ", section, re.MULTILINE)
+    assert listed == [(rule.find.__name__, " early" if rule.early else "") for rule in RULES]
+    sources = [path.read_text(encoding="utf-8") for path in (PACKAGE / "runs" / "diagnosis").glob("rules_*.py")]
+    assert {name for name, _ in listed} == set(re.findall(r'name="(\w+)"', "".join(sources)))
+    assert set(HIDES) <= {name for name, _ in listed}
+
+
+def test_the_settings_of_monitor_and_tracking_load() -> None:
+    for page, table in (("seeing", "[tracking]"), ("verifiers", "[monitor.held_back]")):
+        [block] = [found for found in blocks(read(f"docs/{page}.md"), "toml") if table in found]
+        needs = STAGE_NEEDS if "[verifier]" not in block else STAGE_NEEDS.split("[verifier]")[0]
+        stage = '[[stages]]\nname = "grpo"\nsteps = 1\nalgorithm = { name = "grpo" }\noptim = { lr = 1e-5 }\n'
+        recipe = parse_recipe(needs + block + stage)
+        assert recipe.tracking.tensorboard or recipe.monitor.held_back is not None
 
 
 def test_every_name_that_the_package_offers_is_there() -> None:
@@ -249,7 +296,7 @@ def test_every_stage_and_recipe_of_the_algorithms_parses() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["algorithms", "planning", "verifiers"])
+@pytest.mark.parametrize("name", PAGES)
 def test_prose_is_plain_and_fits_the_width(name: str) -> None:
     fenced = False
     for number, line in enumerate(read(f"docs/{name}.md").splitlines(), start=1):
@@ -258,9 +305,9 @@ def test_prose_is_plain_and_fits_the_width(name: str) -> None:
         assert fenced or line.startswith("|") or len(line) <= 120, number
 
 
-@pytest.mark.parametrize("name", ["algorithms", "planning", "verifiers"])
+@pytest.mark.parametrize("name", PAGES)
 def test_links_into_a_page_meet_a_heading(name: str) -> None:
-    pages = {page: read(f"docs/{page}.md") for page in ("algorithms", "planning", "verifiers")}
+    pages = {page: read(f"docs/{page}.md") for page in PAGES}
     for page, anchor in re.findall(r"\]\((?:(\w+)\.md)?#([^)]+)\)", pages[name]):
         headings = re.findall(r"^#+ (.+)$", pages[page or name], re.MULTILINE)
         known = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -80,9 +80,16 @@ class Completion:
     stop: Stop = Stop.END
     policy_version: int = 0
     """Optimizer steps contained in the weights that sampled this."""
+    reported_tokens: int | None = None
+    """How many tokens a server says it wrote, where it does not say which; None where token_ids are known."""
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.sampler_logprobs), "one log-probability a token"
+
+    @property
+    def num_tokens(self) -> int:
+        """Its length, the end token included; 0 where nobody knows it."""
+        return len(self.token_ids) or self.reported_tokens or 0
 
 
 class Status(StrEnum):

@@ -219,7 +219,7 @@ def test_an_endpoint_is_measured_without_any_weights(tmp_path: Path) -> None:
     assert len(set(seeds[:9])) == 6  # two samples of three prompts; greedy repeats the first one's
     assert set(seeds[:9]).isdisjoint(seeds[9:])
     assert again.about.seed == 5
-    assert found.summary.mean_length_right is None  # a server tells no tokens
+    assert found.summary.mean_length_right == 4  # as the server counts them: SELECT a FROM t
 
 
 def test_an_endpoint_that_gives_nothing_is_an_error_and_no_rate(tmp_path: Path) -> None:

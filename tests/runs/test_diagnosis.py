@@ -149,8 +149,8 @@ def test_a_metric_that_is_missing_or_null_is_no_finding(tmp_path: Path) -> None:
 
 # (name, what its rows say on the bad side, and just on the good side)
 EDGES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    # 80 groups: the lower 95 % bound of 42 % is 0.32, of 38 % it is 0.28; 0.3 is allowed
-    ("outputs_cut", {"truncated_frac": 0.42}, {"truncated_frac": 0.38}),
+    # 80 groups: the lower 95 % bound of 30 % is 0.211, of 28 % it is 0.194; 0.2 is allowed
+    ("outputs_cut", {"truncated_frac": 0.30}, {"truncated_frac": 0.28}),
     # lower bound of 72 % of 80 groups is 0.613, of 68 % it is 0.571; 0.6 is allowed
     ("parser_never_matched", {"invalid_frac": 0.72, "pass_rate": 0.0}, {"invalid_frac": 0.68, "pass_rate": 0.0}),
     ("parser_never_matched", {"invalid_frac": 0.9, "pass_rate": 0.04}, {"invalid_frac": 0.9, "pass_rate": 0.06}),
@@ -221,6 +221,24 @@ def test_the_first_step_is_enough_where_every_answer_is_cut(tmp_path: Path) -> N
     record = record_of(tmp_path, rows(1, truncated_frac=1.0))
     assert [f.name for f in diagnose_early(record)] == ["outputs_cut"]
     assert diagnose_early(record)[0].change == "rollout.max_completion_tokens: now 100, try 200"
+
+
+def test_answers_that_grow_into_the_limit_while_the_model_breaks_are_not_the_limits_doing(tmp_path: Path) -> None:
+    broken = healthy(1, truncated_frac=0.0, pass_rate=0.6), *rows(9, truncated_frac=0.6, pass_rate=0.02)[1:]
+    assert "outputs_cut" not in [f.name for f in diagnose_early(record_of(tmp_path, broken))]
+    cut_from_the_start = [broken[0] | {"truncated_frac": 0.5}, *broken[1:]]
+    assert "outputs_cut" in [f.name for f in diagnose_early(record_of(tmp_path, cut_from_the_start))]
+    harder = [r | {"set_aside_always_solved": 9.0} for r in broken]
+    assert "outputs_cut" in [f.name for f in diagnose_early(record_of(tmp_path, harder))]
+
+
+def test_a_mended_verifier_is_named_by_its_file(tmp_path: Path) -> None:
+    message = "the verifier could not judge 20 of 64 completions; at most 10%.\n  First reason: KeyError: h\n  Mend it."
+    event = {"event": "failed", "stage": "grpo", "error": "VerifierError", "message": message}
+    verifier = {"kind": "function", "path": "r.py:f"}
+    found = diagnose(record_of(tmp_path, rows(1), events=[event], verifier=verifier))[0]
+    assert found.change == "verifier.path: now r.py:f, try the same, mended for this reason"
+    assert found.evidence.startswith("20 of 64 completions could not be judged; one reason: KeyError: h. They")
 
 
 def test_collections_without_a_gradient_count(tmp_path: Path) -> None:
@@ -363,6 +381,11 @@ def test_alarms_of_the_monitors(tmp_path: Path) -> None:
     assert [f.name for f in found] == ["reward_hacking"]
     assert "echo 3 times" in found[0].evidence
     assert names(record_of(tmp_path, rows(3), events=[length])) == ["length_runaway"]
+    # the newest alarm has the numbers, the oldest the stage in which it began
+    stages = (GRPO, GRPO | {"name": "later"})
+    events = [hacking, hacking | {"name": "later", "alarm": "a gap of 32 points"}]
+    last = diagnose(record_of(tmp_path, rows(3), stages=stages, events=events))[0]
+    assert (last.stage, "a gap of 32 points" in last.evidence, "paid more" in last.evidence) == ("grpo", True, False)
     # the last word of a stage counts
     assert names(record_of(tmp_path, rows(3), events=[hacking, hacking | {"alarm": ""}])) == []
 

@@ -176,7 +176,7 @@ def evaluate_endpoint(recipe: Recipe, endpoint: Endpoint, display: Display, *, s
         if engine.num_completion_tokens:
             engine.notes.append(
                 f"The server counts {engine.num_prompt_tokens:,} prompt tokens and {engine.num_completion_tokens:,} "
-                "completion tokens in all; it does not say which tokens they are, so that no lengths are shown."
+                "completion tokens in all; lengths are those that it reports."
             )
         return _measured(
             seeded,

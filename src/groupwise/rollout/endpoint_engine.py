@@ -160,8 +160,8 @@ class EndpointEngine:
         stop = _STOPS.get(reason, Stop.END) if isinstance(reason, str) else Stop.END
         if stop is Stop.ABORTED or not isinstance(text, str | None):
             return self._aborted(f"finish_reason {reason!r}")
-        self._count(reply.get("usage"))
-        return Completion(text=_cut(text or "", sampling.stop), stop=stop)
+        num_tokens = self._count(reply.get("usage"))
+        return Completion(text=_cut(text or "", sampling.stop), stop=stop, reported_tokens=num_tokens or None)
 
     def _ask(self, prompt: str | Sequence[Message], sampling: Sampling, seed: int) -> Any:
         """The reply. What the server does not know is left out or named otherwise, for this request and all later."""
@@ -219,12 +219,15 @@ class EndpointEngine:
             self.failure = why
         return Completion(text="", stop=Stop.ABORTED)
 
-    def _count(self, usage: Any) -> None:
+    def _count(self, usage: Any) -> int:
+        """Adds up what the server counts of one reply; returns the completion's tokens, 0 where it does not say."""
         counts = usage if isinstance(usage, dict) else {}
+        num_tokens = _number(counts.get("completion_tokens"))
         with self._lock:
             self._num_arrived += 1
             self.num_prompt_tokens += _number(counts.get("prompt_tokens"))
-            self.num_completion_tokens += _number(counts.get("completion_tokens"))
+            self.num_completion_tokens += num_tokens
+        return num_tokens
 
 
 def _seed_of(seed: int, task_id: str, number: int) -> int:

@@ -122,7 +122,7 @@ def _sample_lines(
                 "rewards": [rollout.verdict.reward for rollout in rollouts],
                 "reasons": [rollout.verdict.reason for rollout in rollouts],
                 "stops": [rollout.completion.stop.value for rollout in rollouts],
-                "num_tokens": [len(rollout.completion.token_ids) or None for rollout in rollouts],
+                "num_tokens": [rollout.completion.num_tokens or None for rollout in rollouts],
                 "greedy_resp": None if one is None else one.completion.text,
                 "greedy_outcome": None if one is None else one.verdict.outcome,
             }

@@ -125,6 +125,18 @@ def measurements(record: RunRecord) -> list[Rate]:
     return [Rate(name=stage.name, rate=stage.pass_rate, interval=stage.interval) for stage in record.summary.stages]
 
 
+def ended_badly(record: RunRecord) -> str:
+    """A sentence where the process of the run is gone in the middle of its work without an error on record (killed, or
+    out of memory); else empty."""
+    listed = _listed(record)
+    if listed.state != "crashed" or listed.failure or not record.metrics:
+        return ""
+    return (
+        f"The run ended in the middle of its work, after {listed.steps_done} of {listed.num_steps} steps, and left no "
+        f"error: its process was interrupted or killed, or ran out of memory. Go on with: groupwise train --resume {listed.path}"
+    )
+
+
 def _is_run(path: Path) -> bool:
     """Whether a run has begun there: a recipe.toml alone is somebody's recipe."""
     run = RunDirectory(path)

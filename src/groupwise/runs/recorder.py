@@ -167,7 +167,7 @@ def rollout_table(
                     "reason": _encodable(verdict.reason),
                     "checks": json.dumps([_check(c) for c in verdict.checks]),
                     "advantage": float(advantage),
-                    "num_tokens": len(completion.token_ids),
+                    "num_tokens": completion.num_tokens,
                     "sampler_logprobs": completion.sampler_logprobs,
                     "policy_version": completion.policy_version,
                     "prompt": prompt,

@@ -70,8 +70,8 @@ class Evaluation:
 
     def mean_length(self, *, right: bool) -> float | None:
         """Mean tokens of the sampled completions that were right (or wrong); None when there are none, and where the
-        engine tells no tokens."""
-        lengths = [len(r.completion.token_ids) for r in self._shown if r.verdict.outcome is right]
+        engine tells no lengths."""
+        lengths = [r.completion.num_tokens for r in self._shown if r.verdict.outcome is right]
         return fmean(lengths) if any(lengths) else None
 
     @property

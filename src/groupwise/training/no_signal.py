@@ -16,6 +16,8 @@ MANY_CUT = 0.3
 """Share of completions cut at the token limit from which a diagnosis blames the limit."""
 MANY_INVALID = 0.5
 """Share of completions that broke a rule from which a diagnosis blames their form."""
+BEGAN_WELL, FELL_TO = 0.1, 0.2
+"""A stage that began with this pass rate, and fell to this share of it, has no tasks that are too hard: it broke."""
 MOST = 0.8
 """Share of the groups from which one cause is named alone."""
 
@@ -74,8 +76,8 @@ class EmptyCollections:
         )
 
 
-def diagnosis(empty: EmptyCollections) -> str:
-    """What these collections showed, and what to change.
+def diagnosis(empty: EmptyCollections, began_at: float | None = None) -> str:
+    """What these collections showed, and what to change. `began_at` is the pass rate of the stage's first collection.
 
     Example:
         3 collections in a row had no group with both right and wrong answers: of 24 groups, 20 had no right answer and
@@ -96,7 +98,7 @@ def diagnosis(empty: EmptyCollections) -> str:
         total = sum(empty.reasons.values())
         common = Counter(empty.reasons).most_common(NUM_REASONS)
         text += " The verifier's reasons: " + ", ".join(f"{word} {n / total:.0%}" for word, n in common) + "."
-    return "\n  ".join([text, *_advice(empty)])
+    return "\n  ".join([text, *(_broke_down(empty, began_at) or _advice(empty))])
 
 
 def nothing_left(metrics: Mapping[str, float], empty: EmptyCollections) -> str:
@@ -105,6 +107,17 @@ def nothing_left(metrics: Mapping[str, float], empty: EmptyCollections) -> str:
     counts = " and ".join(f"{count:.0f} as {reason.replace('_', ' ')}" for reason, count in set_aside.items() if count)
     text = "No training prompt is left to sample" + (f": {counts} were set aside." if counts else ".")
     return f"{text}\n  {diagnosis(empty)}" if empty.num_collections else text
+
+
+def _broke_down(empty: EmptyCollections, began_at: float | None) -> list[str]:
+    """What to change where the stage itself made the model worse; empty where it did not, or where that is unknown."""
+    solved = empty.num_solved / max(empty.num_rollouts, 1)
+    if began_at is None or began_at < BEGAN_WELL or solved >= FELL_TO * began_at or empty.num_unscored:
+        return []
+    return [
+        f"The stage began with a pass rate of {began_at:.0%}, and these collections have {solved:.0%}: most likely "
+        "training broke what the model could do. Try a tenth of optim.lr."
+    ]
 
 
 def _advice(empty: EmptyCollections) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from groupwise.training.algorithm import Algorithm, Collected
-from groupwise.training.no_signal import EmptyCollections, diagnosis, nothing_left
+from groupwise.training.no_signal import SET_ASIDE, EmptyCollections, diagnosis, nothing_left
 from groupwise.training.phases import PhaseClock
 from groupwise.training.process_memory import peak_bytes
 from groupwise.types import Recorder
@@ -40,6 +40,8 @@ class SignalSearch:
     ended_by: str = ""
     """Why `next` found nothing, and what to change; empty while it finds something, or where it was asked to stop."""
     _last_metrics: Mapping[str, float] = field(default_factory=dict)
+    _began_at: float | None = None
+    """Pass rate of the first collection."""
 
     def next(self, step: int, policy_version: int) -> Collected | None:
         """What step number `step`, from 1, learns from: a batch is there. None where the stage has to end."""
@@ -52,6 +54,8 @@ class SignalSearch:
                 return None
             self.num_collections += 1
             self._last_metrics = collected.metrics
+            if self._began_at is None:
+                self._began_at = collected.metrics.get("pass_rate")
             if collected.batch is not None:
                 return collected
             empty = empty.plus(collected.groups)
@@ -61,7 +65,8 @@ class SignalSearch:
                 self.on_empty(empty.num_collections, metrics)
             self.clock.skip()
             if empty.num_collections >= self.max_empty_steps:
-                self._end("no_signal", step, diagnosis(empty))
+                retired = self._last_metrics.get(SET_ASIDE + "always_solved", 0.0)  # what is left is harder, then
+                self._end("no_signal", step, diagnosis(empty, None if retired else self._began_at))
                 return None
             if self.should_stop():
                 return None

@@ -51,7 +51,7 @@ CURVES = (
     Curve(
         title="Pass rate of training answers",
         y_title="share solved",
-        format=".0%",
+        format=".2~%",
         bounds=(0, 1),
         metrics={"pass_rate": "solved"},
     ),
@@ -61,7 +61,7 @@ CURVES = (
         metrics={"reward_mean": "reward", "reward_with_kl_mean": "with the KL in it"},
     ),
     Curve(title="Loss", y_title="loss", by_stage=True, metrics={"loss": "loss"}),
-    Curve(title="Preferred over rejected", y_title="share of pairs", format=".0%", metrics={"accuracy": "accuracy"}),
+    Curve(title="Preferred over rejected", y_title="share of pairs", format=".2~%", metrics={"accuracy": "accuracy"}),
     Curve(
         title="Margin between the two sides of a pair",
         y_title="implicit reward",
@@ -100,7 +100,7 @@ CURVES = (
     Curve(
         title="Clipped tokens",
         y_title="share of trained tokens",
-        format=".1%",
+        format=".2~%",
         metrics={"clipped_low": "lower end", "clipped_high": "upper end"},
     ),
     Curve(
@@ -113,13 +113,13 @@ CURVES = (
     Curve(
         title="Weights that moved",
         y_title="share of trained weights",
-        format=".0%",
+        format=".2~%",
         metrics={"weights_moved_frac": "moved"},
     ),
     Curve(
         title="Answers out of the ordinary",
         y_title="share of answers",
-        format=".0%",
+        format=".2~%",
         metrics={
             "invalid_frac": "invalid",
             "truncated_frac": "cut at the limit",

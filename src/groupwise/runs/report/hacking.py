@@ -76,7 +76,7 @@ def _rates_chart(events: Sequence[Mapping[str, Any]]) -> Chart | None:
         series_title="solved, by",
         label_title="held-out evaluation",
         value_title="share of answers",
-        value_format=".0%",
+        value_format=".2~%",
         value_bounds=(0, 1),
     )
 
@@ -100,7 +100,7 @@ def _gap_chart(events: Sequence[Mapping[str, Any]]) -> Chart | None:
         high="high",
         label_title="held-out evaluation",
         value_title="paid minus held-back pass rate",
-        value_format=".0%",
+        value_format=".2~%",
         reference=0.0,
     )
 

@@ -167,7 +167,7 @@ def _rates_chart(names: Sequence[str], evaluations: Sequence[list[Measured]]) ->
         series_title="answers",
         label_title="run",
         value_title="share of held-out prompts solved",
-        value_format=".0%",
+        value_format=".2~%",
         value_bounds=(0, 1),
         reference=first.best_known[0]
         if (first := evaluations[0][-1] if evaluations[0] else None) and first.best_known
