@@ -258,6 +258,7 @@ def test_version_follows_the_function_and_the_settings(folder, tmp_path):
     assert version() == version()
     assert version() == version(num_workers=3)
     assert version() != version(reward_max=2.0)
+    assert version() == FunctionVerifier(f"{tmp_path}/r.py:f", base_folder=folder).version  # named by its place
     assert version() != version("def f(completions): return [0.0]\n")
 
 

@@ -285,6 +285,7 @@ def test_the_version_follows_settings_and_contents(folder, tmp_path):
         (tmp_path / f"{name}.sqlite").write_bytes((folder / f"{name}.sqlite").read_bytes())
     versions = [make_verifier(place).version for place in (folder, tmp_path)]
     assert versions[0] == versions[1]
+    assert make_verifier(tmp_path, snapshots=[str(folder / f"{name}.sqlite") for name in ROWS]).version == versions[0]
     assert make_verifier(tmp_path, time_limit_s=0.4).version != versions[0]
     by_column = make_verifier(tmp_path, snapshots=["{db}.sqlite"]).version
     with (tmp_path / "shop_v1.sqlite").open("ab") as file:

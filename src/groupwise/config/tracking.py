@@ -10,8 +10,8 @@ from .section import Section
 class TrackingSection(Section):
     """Besides the files of the run folder, which are always written. Each needs a package of its own.
 
-    Trackers are told the metrics of every step and the short facts of an event, never a prompt or a completion. One
-    that fails, or is slower than training, loses rows and never holds a step up.
+    Trackers are told the recipe, the metrics of every step and the short facts of an event, never a task's prompt or a
+    completion. One that fails, or is slower than training, loses rows and never holds a step up.
     """
 
     tensorboard: bool = False

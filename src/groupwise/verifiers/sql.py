@@ -145,8 +145,8 @@ class SqlVerifier:
 
     @property
     def version(self) -> str:
-        """Hash of what a verdict depends on: this code, the engine, the settings, the contents of all snapshots. A
-        template with placeholders stands for every file that fits it.
+        """Hash of what a verdict depends on: this code, the engine, the settings, the names and contents of all
+        snapshots, wherever they lie. A template with placeholders stands for every file that fits it.
         """
         digest = hashlib.sha256()
         here = Path(__file__).parent
@@ -154,7 +154,7 @@ class SqlVerifier:
         for source in sources:
             digest.update(source.name.encode() + b"\0" + source.read_bytes())
         settings = [
-            self._templates,
+            [_without_folder(template) for template in self._templates],
             self._gold_column,
             self._answer_in,
             self._sandbox.time_limit_s,
@@ -256,6 +256,14 @@ class SqlVerifier:
 def _require(condition: bool, name: str, given: object, allowed: str) -> None:
     if not condition:
         raise VerifierError(f"SqlVerifier: {name} = {given!r} cannot be used; give {allowed}")
+
+
+def _without_folder(template: str) -> str:
+    """From the first part of the path that depends on the task, or its last one: the same for a relative path and an
+    absolute one."""
+    parts = Path(template).parts
+    first = next((i for i, part in enumerate(parts) if "{" in part), len(parts) - 1)
+    return "/".join(parts[first:])
 
 
 def _fields(template: str) -> list[tuple[str, str | None]]:
