@@ -22,10 +22,6 @@ from groupwise.config.stage import BEST_OF_N_DEFAULTS, SftSection
 from groupwise.launch.verifiers import build_verifier
 from groupwise.models.reward_files import save_reward_model
 from groupwise.models.reward_model import reward_model_from
-from groupwise.runs import RunDirectory
-from groupwise.runs.diagnosis import RULES
-from groupwise.runs.diagnosis.diagnose import HIDES
-from groupwise.runs.recorder import ROLLOUT_SCHEMA
 from groupwise.types import Status, Task
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,37 +107,6 @@ def test_the_readme_lists_every_room() -> None:
     listed = set(re.findall(r"^      (\w+)(?:/|\.py) ", section, re.MULTILINE))
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {"types", "errors"}
     assert listed == rooms
-
-
-def files_of_a_run() -> set[str]:
-    """Names of the files and folders of RunDirectory, a folder with its slash."""
-    run = RunDirectory(Path("run"))
-    paths = [getattr(run, name) for name, value in vars(RunDirectory).items() if isinstance(value, property)]
-    return {path.name + ("" if path.suffix else "/") for path in paths}
-
-
-def test_the_files_of_a_run_are_those_that_are_written() -> None:
-    listed = read("README.md").split("## What a run leaves behind")[1].split("\n## ")[0]
-    assert set(re.findall(r"^      (\S+) ", listed, re.MULTILINE)) == files_of_a_run()
-    table = read("docs/seeing.md").split("\n## The run folder\n")[1].split("\nRollout files")[0]
-    explained = set(re.findall(r"^\| `(\S+)` \| ", table, re.MULTILINE))
-    assert explained - files_of_a_run() == {"abandoned-1/", "tensorboard/", "report.html"}
-    assert files_of_a_run() <= explained
-
-
-def test_the_columns_of_a_rollout_are_listed() -> None:
-    text = read("docs/seeing.md").split("The columns of a rollout: ")[1].split(". ")[0]
-    assert re.findall(r"`(\w+)`", text) == ROLLOUT_SCHEMA.names
-
-
-def test_every_finding_is_explained() -> None:
-    """Names, order, and which of them are told early; the code's names are the rules' own, and those in findings."""
-    section = read("docs/seeing.md").split("\n## Diagnose\n")[1].split("\n## ")[0]
-    listed = re.findall(r"^\| `(\w+)`( early)? \| ", section, re.MULTILINE)
-    assert listed == [(rule.find.__name__, " early" if rule.early else "") for rule in RULES]
-    sources = [path.read_text(encoding="utf-8") for path in (PACKAGE / "runs" / "diagnosis").glob("rules_*.py")]
-    assert {name for name, _ in listed} == set(re.findall(r'name="(\w+)"', "".join(sources)))
-    assert set(HIDES) <= {name for name, _ in listed}
 
 
 def test_the_settings_of_monitor_and_tracking_load() -> None:
