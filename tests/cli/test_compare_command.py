@@ -131,3 +131,11 @@ def test_how_many_prompts_it_would_take() -> None:
     assert needed_sentence(clear) == ""
     hardly = compare_evaluations(of_counts("B", [0, 4] * 50, 4), of_counts("C", [4, 0] * 49 + [4, 1], 4)).main
     assert "more than 100,000 prompts" in needed_sentence(hardly)
+
+
+def test_one_evaluation_of_a_run_is_not_enough(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(DataError, match=r"run:base: one evaluation alone cannot be compared; give a second one"):
+        read_places([f"{tmp_path}/run:base"])
+    with pytest.raises(DataError, match="is not a run folder"):
+        read_places(["nowhere"])

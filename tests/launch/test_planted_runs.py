@@ -199,7 +199,7 @@ def test_a_verifier_that_fails_so_often_that_the_run_stops(train: Train) -> None
 
 def test_memory_close_to_the_limit(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "memory_limit_bytes", lambda device: peak_memory_bytes() / 0.93)
-    assert first(train(stages=grpo_stage(3))) == "memory_near_limit"
+    assert "memory_near_limit" in [f.name for f in diagnose(train(stages=grpo_stage(3)))]
 
 
 def test_an_exploit_that_the_held_back_grader_does_not_pay(train: Train) -> None:

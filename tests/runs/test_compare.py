@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -108,9 +109,12 @@ def test_what_makes_two_evaluations_different_is_said() -> None:
 
 
 def test_other_texts_under_the_same_id_and_unjudged_answers_are_said() -> None:
-    sampled = {"a": Attempts(solved=1, scored=1)}
-    first = EvaluationRecord(label="A", sampled=sampled, greedy={}, settings={}, prompts={"a": "one"}, num_unscored=3)
-    second = EvaluationRecord(label="B", sampled=sampled, greedy={}, settings={}, prompts={"a": "two"})
+    sampled = {"a": Attempts(solved=1, scored=1), "b": Attempts(solved=1, scored=1)}
+    texts = {"a": "one", "b": "same"}
+    first = EvaluationRecord(label="A", sampled=sampled, greedy={}, settings={}, prompts=texts, num_unscored=3)
+    second = replace(first, label="B", prompts=texts | {"a": "two"}, num_unscored=0)
+    with pytest.raises(DataError, match="share 2 ids, and every one of them is another prompt"):
+        compare_evaluations(first, replace(second, prompts={"a": "two", "b": "three"}))
     warnings = compare_evaluations(first, second).warnings
     assert "same id and another text" in warnings[0]
     assert "3 answers could not be judged" in warnings[1]

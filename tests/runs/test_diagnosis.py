@@ -232,6 +232,15 @@ def test_answers_that_grow_into_the_limit_while_the_model_breaks_are_not_the_lim
     assert "outputs_cut" in [f.name for f in diagnose_early(record_of(tmp_path, harder))]
 
 
+def test_a_model_that_the_first_update_breaks(tmp_path: Path) -> None:
+    dead = {"live_groups": 0.0, "dead_groups_none_solved": 8.0, "dead_groups_all_solved": 0.0, "pass_rate": 0.0}
+    broken = [healthy(1, pass_rate=0.7), *rows(9, **dead)[1:]]
+    assert [f.name for f in diagnose_early(record_of(tmp_path, broken))] == ["lr_too_high"]
+    retired = [r | {"set_aside_always_solved": 3.0} for r in broken]
+    assert "lr_too_high" not in [f.name for f in diagnose_early(record_of(tmp_path, retired))]
+    assert "lr_too_high" not in [f.name for f in diagnose_early(record_of(tmp_path, broken[:4]))]
+
+
 def test_a_mended_verifier_is_named_by_its_file(tmp_path: Path) -> None:
     message = "the verifier could not judge 20 of 64 completions; at most 10%.\n  First reason: KeyError: h\n  Mend it."
     event = {"event": "failed", "stage": "grpo", "error": "VerifierError", "message": message}
@@ -507,3 +516,30 @@ def test_lines_name_title_evidence_and_change(tmp_path: Path) -> None:
     assert lines[0] == "1. 100 % of the answers are cut at the token limit.  [outputs_cut, problem] (grpo)"
     assert lines[1].startswith("   Evidence: 576 of 576 completions ended at the limit of 100 tokens; ")
     assert lines[2] == "   Change:   rollout.max_completion_tokens: now 100, try 200"
+
+
+def test_a_stage_that_makes_held_out_prompts_worse(tmp_path: Path) -> None:
+    scored = {f"p{i}": 4 for i in range(100)}
+
+    def measured(name: str, lost: int, prefix: str = "") -> dict[str, Any]:
+        solved = {task: 2 - (i < lost) for i, task in enumerate(scored)}
+        return {"event": "evaluation", "name": name, f"{prefix}solved": solved, f"{prefix}scored": scored}
+
+    def found(lost: int, **changed: Any) -> list[str]:
+        events = [measured("base", 0), measured("grpo", lost)]
+        return names(record_of(tmp_path, rows(9, **changed), events=events))
+
+    # two made-up prompts widen the interval: 25 prompts that lose 1 of 4 are a sure fall, 15 are none
+    assert (found(25), found(15), found(-1)) == (["heldout_worse"], [], [])
+    assert found(25, truncated_frac=1.0) == ["outputs_cut"]  # what is wrong may be why
+    evidence = diagnose(record_of(tmp_path, rows(9), events=[measured("base", 0), measured("grpo", 25)]))[0].evidence
+    assert "from 50 % to 44 %: -6.2 points" in evidence
+    greedy = [measured("base", 0, "greedy_"), measured("grpo", 25, "greedy_")]
+    assert "(greedy)" in diagnose(record_of(tmp_path, rows(9), events=greedy))[0].evidence
+    few = record_of(tmp_path, rows(9), events=greedy, environment={"num_tasks": {"train": 6}})
+    assert "sampled 12 times" in diagnose(few)[0].evidence
+    assert diagnose(few)[0].change.endswith("try more tasks")
+    # a reward model leaves the policy as it is
+    judge = GRPO | {"algorithm": {"name": "reward_model"}}
+    events = [measured("base", 0), measured("grpo", 25)]
+    assert names(record_of(tmp_path, [], stages=(judge,), events=events)) == []

@@ -14,7 +14,7 @@ from groupwise.runs import FileRecorder, RunDirectory, read_run
 from groupwise.runs.diagnosis.finding import Finding
 from groupwise.runs.report.evaluations import evaluations_of
 from groupwise.runs.report.findings import findings_section, worst_sentence
-from groupwise.runs.report.outcome import change_by_stage, verdict
+from groupwise.runs.report.outcome import change_by_stage, outcome_facts, verdict
 from groupwise.runs.report.page import report_page, run_page, state_of
 
 
@@ -80,7 +80,7 @@ def test_the_worst_problem_stands_beside_the_outcome(tmp_path: Path) -> None:
     assert worst_sentence((maybe,)) == ""
     section = findings_section(read_run(run.path), (problem,))
     assert section.notices[0].title == "Problem: It is broken."
-    assert section.notices[0].text == ("e", "What to change: c")
+    assert section.notices[0].text == ("E", "What to change: c")
 
 
 def test_no_difference_is_called_not_distinguishable(tmp_path: Path) -> None:
@@ -207,3 +207,9 @@ def test_an_evaluation_with_unscored_samples_divides_by_the_scored_ones(tmp_path
     event = {"name": "later", "pass_rate": 0.5, "solved": {HELDOUT[0]: 1}, "scored": {HELDOUT[0]: 2}}
     FileRecorder(run).event("evaluation", event)
     assert evaluations_of(read_run(run.path))[-1].rates == {HELDOUT[0]: 0.5}
+
+
+def test_a_run_that_measured_its_base_alone_has_no_after(tmp_path: Path) -> None:
+    record = read_run(make_run(tmp_path).path)
+    base = [m for m in evaluations_of(record) if m.name == "base"]
+    assert [fact.label for fact in outcome_facts(base)] == ["held-out, before"]

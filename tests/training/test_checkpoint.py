@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from groupwise.errors import DataError
 from groupwise.models import LoadedModel, load_model
 from groupwise.models.lora import add_lora
 from groupwise.training.checkpoint import save_checkpoint
@@ -61,7 +62,7 @@ def test_where_that_fails_there_is_no_folder_under_the_final_name(tiny_model: ob
     def broken(folder: Path) -> None:
         raise OSError("no space left")
 
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(DataError, match=r"stage-1 cannot be written \(no space left\); make room there"):
         save_checkpoint(tmp_path / "stage-1", tiny_model("llama"), {}, save_beside=broken)  # type: ignore[operator]
     assert not (tmp_path / "stage-1").exists()
 

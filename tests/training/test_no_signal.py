@@ -72,6 +72,15 @@ def test_both_at_once_and_the_other_causes_are_told_apart() -> None:
     assert "pay right answers more" in mixed
 
 
+def test_a_stage_that_broke_the_model_is_not_said_to_have_tasks_that_are_too_hard() -> None:
+    empty = EmptyCollections().plus([group(0, [0, 0], [2, 2]) for _ in range(8)])
+    broke = diagnosis(empty, began_at=0.69)
+    assert "began with a pass rate of 69%, and these collections have 0%" in broke
+    assert "too hard" not in broke
+    assert "too hard" in diagnosis(empty, began_at=0.05)
+    assert "too hard" in diagnosis(empty)
+
+
 def test_nothing_left_counts_who_was_set_aside() -> None:
     metrics = {"set_aside_always_solved": 3.0, "set_aside_never_solved": 12.0, "pass_rate": 0.2}
     text = nothing_left(metrics, EmptyCollections())

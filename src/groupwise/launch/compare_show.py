@@ -52,7 +52,8 @@ def read_places(places: Sequence[str]) -> list[EvaluationRecord]:
     """
     if len(places) != 1:
         return with_short_labels([evaluation_of(place) for place in places])
-    if not Path(places[0]).exists() and Path(places[0].rpartition(":")[0]).is_dir():
+    run, colon, _ = places[0].rpartition(":")
+    if colon and run and not Path(places[0]).exists() and Path(run).is_dir():
         raise DataError(
             f"{places[0]}: one evaluation alone cannot be compared; give a second one, or the run without :NAME"
         )

@@ -133,7 +133,8 @@ def ended_badly(record: RunRecord) -> str:
         return ""
     return (
         f"The run ended in the middle of its work, after {listed.steps_done} of {listed.num_steps} steps, and left no "
-        f"error: its process was interrupted or killed, or ran out of memory. Go on with: groupwise train --resume {listed.path}"
+        "error: its process was interrupted or killed, or ran out of memory. Go on with: "
+        f"groupwise train --resume {listed.path}"
     )
 
 

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
+from groupwise.errors import DataError
 from groupwise.models.loading import LoadedModel
 from groupwise.models.lora import adapted_layers, merged_state_dict, save_adapter
 
@@ -20,7 +23,21 @@ def save_checkpoint(
     With LoRA the weights are the base's with the adapters added in, and the adapters alone stand in `adapter/`, for
     PeftModel.from_pretrained and servers that hold one base model and several adapters. save_beside writes what else
     belongs into the folder. Written beside and renamed into place, so that a folder under its final name is complete.
+
+    Raises:
+        DataError: if the disk is full or the folder cannot be written.
     """
+    try:
+        return _save(folder, loaded, state, save_beside)
+    except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
+        raise DataError(
+            f"the checkpoint {folder} cannot be written ({error}); make room there, or choose another output_dir"
+        ) from error
+
+
+def _save(
+    folder: Path, loaded: LoadedModel, state: Mapping[str, Any], save_beside: Callable[[Path], None] | None
+) -> Path:
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -181,7 +181,8 @@ def compare_evaluations(
     """Compares the prompts that both have, by task id; the others are named.
 
     Raises:
-        DataError: if they share no prompt that both could score, in neither kind of answers.
+        DataError: if they share no prompt that both could score, in neither kind of answers, or only ids: every one of
+            these prompts has another text.
         ValueError: if confidence is outside (0, 1).
     """
     if second.label == first.label:
@@ -193,6 +194,12 @@ def compare_evaluations(
         raise DataError(
             f"{first.label} and {second.label} share no prompt that both could score "
             f"({_count(first)} and {_count(second)} prompts); compare evaluations of the same held-out tasks"
+        )
+    texts = [(side.prompts or {}).get for side in (first, second)]
+    if all(_differ(p.task_id, texts) for p in main.prompts):
+        raise DataError(
+            f"{first.label} and {second.label} share {len(main.prompts)} ids, and every one of them is another prompt; "
+            "compare evaluations of the same held-out tasks"
         )
     ones, others = {*first.sampled, *first.greedy}, {*second.sampled, *second.greedy}
     return Comparison(

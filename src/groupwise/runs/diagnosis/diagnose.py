@@ -89,6 +89,7 @@ RULES: tuple[Rule, ...] = (
         (METRIC + "pass_rate", SUMMARY),
         FROM_ROLLOUTS,
     ),
+    Rule(rewards.heldout_worse, "held-out prompts that are solved less often", (EVENT + "evaluation",)),
     Rule(machine.memory_near_limit, "memory", (LIMIT,), (), True),
     Rule(spread.few_prompts, "too few prompts", (METRIC + "num_groups",), FROM_ROLLOUTS),
     Rule(spread.ran_out_of_prompts, "prompts that ran out", (METRIC + "num_groups",), FROM_ROLLOUTS),
@@ -138,6 +139,8 @@ def _told(record: RunRecord, found: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def _explains(cause: Finding, other: Finding, places: Mapping[str, int]) -> bool:
+    if other.name == "heldout_worse":
+        return cause is not other and cause.severity == "problem"  # whatever is wrong may be why
     if other.name not in HIDES.get(cause.name, ()):
         return False
     return not other.stage or places.get(cause.stage, -1) <= places.get(other.stage, len(places))

@@ -38,6 +38,7 @@ class Finding:
 def change_of(setting: str, now: Any, proposed: Any, *, stage: str = "") -> str:
     """`optim.lr of stage grpo: now 0.1, try 0.01`; a value of None reads "not set"."""
     of = f" of stage {stage}" if stage else ""
+    proposed = float(f"{proposed:.2g}") if isinstance(proposed, float) else proposed
     return f"{setting}{of}: now {shown(now)}, try {shown(proposed)}"
 
 

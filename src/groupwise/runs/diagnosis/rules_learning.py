@@ -30,6 +30,8 @@ COLLAPSED_TO = 0.25
 """A pass rate that fell to a quarter of what it was. Prompts that retire make it fall, too, but not as far."""
 SMALLEST_FALL, NUM_ERRORS = 0.25, 4.0
 """Of the pass rate: as much as chance between two windows of a few steps never shows."""
+FIRST_FEW = 4
+"""Collections that must follow the first one, and groups that it must have, to be compared with it."""
 LOSS_ROSE = 0.5
 """Nats a token above its lowest, and above where it began: a loss of SFT only falls, up to its noise of 0.1 to 0.2."""
 KL_FAR = 0.5
@@ -62,7 +64,7 @@ def lr_too_high(record: RunRecord) -> Finding | None:
             continue
         lr = stage.setting("optim.lr")
         norms = numbers(stage.steps, "grad_norm")
-        sizes = f"; the gradient norm went from {norms[0]:.3g} to at most {max(norms):.3g}" if norms else ""
+        sizes = f"; the gradient norm was {norms[0]:.3g} at first and at most {max(norms):.3g}" if norms else ""
         updates = numbers(stage.steps, "update_norm")
         sizes += f", a step changes the weights by a norm of up to {max(updates):.3g}" if updates else ""
         return Finding(
@@ -242,12 +244,21 @@ def _collapse(stage: StageRows) -> str | None:
     after = pass_rate(rows[-width:])
     windows = [found for i in range(len(rows) - 2 * width + 1) if (found := pass_rate(rows[i : i + width]))]
     best = max(windows, key=lambda found: found.value, default=None)
+    start, rest = pass_rate(rows[:1]), pass_rate(rows[1:][-RECENT:])
+    if start is not None and rest is not None and _broke_at_once(rows, start, rest):
+        best, after = start, rest
     if best is None or after is None or not fell_surely(best, after):
         return None
     return (
         f"the pass rate fell from {percent(best.value)} of {best.groups:.0f} groups to {percent(after.value)} of "
         f"{after.groups:.0f}"
     )
+
+
+def _broke_at_once(rows: Sequence[Row], start: PassRate, rest: PassRate) -> bool:
+    """The first updates undid what the first collection shows; windows of several collections hide that."""
+    is_enough = len(rows) > FIRST_FEW and start.groups >= FIRST_FEW and not rows[-1].get("set_aside_always_solved")
+    return is_enough and fell_surely(start, rest)
 
 
 def _heldout_fell(record: RunRecord, stage: StageRows) -> str | None:

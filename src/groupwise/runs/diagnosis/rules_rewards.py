@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from groupwise.runs.comparison.paired import paired_difference
 from groupwise.runs.diagnosis.finding import Finding, change_of, percent, verifier_change
-from groupwise.runs.diagnosis.rows import FROM_ROLLOUTS, StageRows, lookup, pass_rate, stage_rows
+from groupwise.runs.diagnosis.rows import FROM_ROLLOUTS, StageRows, lookup, pass_rate, stage_rows, total
 from groupwise.runs.record import RunRecord
+from groupwise.runs.stage_log import BASE
 
 CLEAR_RISE = 0.2
 """Rise of the training pass rate that ought to show on held-out prompts."""
@@ -16,6 +18,10 @@ NUM_ERRORS = 3.0
 """Standard errors that this rise must exceed."""
 SMALL_GAIN = 0.02
 """A held-out gain up to here is none."""
+CONFIDENCE = 0.995
+"""Of the interval that must lie below 0 for a fall, sampled or greedy: at most one healthy stage in 200 looks so."""
+MANY_VISITS = 10
+"""Groups of each training prompt, from which a held-out fall is blamed on prompts that are too few."""
 PASSED_ON = 0.5
 """Share of the training rise; the held-out interval must end below it, or the held-out set is too small to tell."""
 
@@ -87,6 +93,63 @@ def reward_up_heldout_flat(record: RunRecord) -> Finding | None:
             step=stage.last_step,
         )
     return None
+
+
+def heldout_worse(record: RunRecord) -> Finding | None:
+    """A stage leaves the held-out prompts surely worse solved than it found them."""
+    measured = {str(event.get("name")): event for event in record.events_named("evaluation")}
+    before = measured.get(BASE)
+    for table in record.stages:
+        name, after = str(table.get("name")), measured.get(str(table.get("name")))
+        if after is None or lookup(table, "algorithm.name") == "reward_model":  # it leaves the policy as it was
+            continue
+        said = "" if before is None else _fall(before, after)
+        before = after
+        if not said:
+            continue
+        lr, visits = lookup(table, "optim.lr"), _visits(record, name)
+        return Finding(
+            name="heldout_worse",
+            severity="problem",
+            title="The stage made the model worse on held-out prompts.",
+            evidence=said + (f" Each training prompt was sampled {visits:.0f} times." if visits >= MANY_VISITS else ""),
+            change=change_of("data.train", lookup(record.recipe, "data.train"), "more tasks")
+            if visits >= MANY_VISITS
+            else change_of("optim.lr", lr, None if lr is None else lr / 3, stage=name),
+            stage=name,
+        )
+    return None
+
+
+def _visits(record: RunRecord, name: str) -> float:
+    """Groups of each training prompt in a stage; 0 where that is unknown."""
+    groups = sum(
+        total(stage.collections, "num_groups") for stage in stage_rows(record, *FROM_ROLLOUTS) if stage.name == name
+    )
+    return groups / (lookup(record.environment, "num_tasks.train") or math.inf)
+
+
+def _fall(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """A sentence on the pass rate that surely fell on the prompts of both, sampled or greedy; else empty."""
+    for words, prefix in (("sampled", ""), ("greedy", "greedy_")):
+        first, second = _rates(before, prefix), _rates(after, prefix)
+        both = sorted(first.keys() & second.keys())
+        if not both:
+            continue
+        found = paired_difference({p: first[p] for p in both}, {p: second[p] for p in both}, CONFIDENCE)
+        if found.interval.high < 0:
+            was, now = (percent(sum(rates[p] for p in both) / len(both)) for rates in (first, second))
+            return (
+                f"the held-out pass rate ({words}) went from {was} to {now}: {100 * found.difference:+.1f} points "
+                f"[{100 * found.interval.low:.1f}, {100 * found.interval.high:.1f}] at {100 * CONFIDENCE:g} % on the "
+                f"same {len(both)} prompts."
+            )
+    return ""
+
+
+def _rates(event: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    scored = event.get(f"{prefix}scored") or {}
+    return {task: n / scored[task] for task, n in (event.get(f"{prefix}solved") or {}).items() if scored.get(task)}
 
 
 def _rise(stage: StageRows) -> float | None:

@@ -113,7 +113,7 @@ CURVES = (
     Curve(
         title="Weights that moved",
         y_title="share of trained weights",
-        format=".2~%",
+        format=".5~%",
         metrics={"weights_moved_frac": "moved"},
     ),
     Curve(

@@ -49,7 +49,15 @@ def finding_notice(finding: Finding, prefix: str = "") -> Notice:
     where += f", step {finding.step}" if finding.step is not None else ""
     return Notice(
         title=f"{prefix}{finding.severity.capitalize()}{where}: {finding.title}",
-        text=tuple(filter(None, (finding.evidence, f"What to change: {finding.change}" if finding.change else ""))),
+        text=tuple(
+            filter(
+                None,
+                (
+                    finding.evidence[:1].upper() + finding.evidence[1:],
+                    f"What to change: {finding.change}" if finding.change else "",
+                ),
+            )
+        ),
         tone="problem" if finding.severity == "problem" else "warning",
     )
 

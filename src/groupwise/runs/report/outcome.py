@@ -13,6 +13,7 @@ from groupwise.runs.record import RunRecord
 from groupwise.runs.report.evaluations import Measured, greedy_difference, sampled_difference
 from groupwise.runs.report.steps import Steps, number
 from groupwise.runs.report.words import listed, points, seconds, several, share, with_interval
+from groupwise.runs.stage_log import BASE
 
 INTERVALS = (
     "Intervals are 95 % intervals for new prompts of the same source. Stages share their prompts: the paired "
@@ -68,7 +69,9 @@ def outcome_facts(evaluations: Sequence[Measured]) -> tuple[Fact, ...]:
     if not finals:
         return ()
     facts = []
-    for label, measured in (("before", finals[0]), ("after", finals[-1]))[0 if len(finals) > 1 else 1 :]:
+    both = (("before", finals[0]), ("after", finals[-1]))
+    alone = both[:1] if finals[0].name == BASE else both[1:]
+    for label, measured in both if len(finals) > 1 else alone:
         assert measured.best_known is not None
         rate, interval = measured.best_known
         note = f"{measured.name}; 95 % interval {100 * interval.low:.0f} to {100 * interval.high:.0f}"
@@ -151,7 +154,7 @@ def _rates_chart(finals: Sequence[Measured]) -> Chart:
         series="kind",
         series_title="answers",
         label_title="after",
-        value_title="share of held-out prompts solved",
+        value_title="held-out pass rate",
         value_format=".2~%",
         value_bounds=(0, 1),
         reference=base if len(finals) > 1 else None,

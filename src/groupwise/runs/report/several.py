@@ -166,7 +166,7 @@ def _rates_chart(names: Sequence[str], evaluations: Sequence[list[Measured]]) ->
         series="kind",
         series_title="answers",
         label_title="run",
-        value_title="share of held-out prompts solved",
+        value_title="held-out pass rate",
         value_format=".2~%",
         value_bounds=(0, 1),
         reference=first.best_known[0]
@@ -191,7 +191,7 @@ def _compared(names: Sequence[str], comparisons: Sequence[tuple[str, Comparison]
                         found.kind,
                         points(found.difference, ""),
                         found.difference.num_prompts,
-                        round(p, 4),
+                        f"{p:.2g}",
                         moved,
                         verdict,
                     )
