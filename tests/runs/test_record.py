@@ -89,9 +89,9 @@ def test_rollouts_of_an_older_run_have_defaults(run: RunDirectory) -> None:
     FileRecorder(run).rollouts("grpo", 1, [group()], [[0.5]])
     path = run.rollouts_of("grpo", 1)
     table = pq.read_table(path)
-    pq.write_table(table.drop_columns(["prompt", "parts", "left_out"]), path)
+    pq.write_table(table.drop_columns(["prompt", "parts", "left_out", "gold"]), path)
     (rollout,) = read_rollouts(path)
-    assert (rollout.prompt, rollout.parts, rollout.left_out) == ("", None, "")
+    assert (rollout.prompt, rollout.parts, rollout.left_out, rollout.gold) == ("", None, "", "")
 
 
 def test_a_parquet_file_that_was_cut_is_an_error_with_its_name(run: RunDirectory) -> None:

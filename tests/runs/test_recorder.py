@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -55,6 +56,25 @@ def two_rollouts() -> Group:
 def test_it_is_a_recorder(run: RunDirectory) -> None:
     recorder: Recorder = FileRecorder(run)  # checked by mypy
     recorder.event("begin", {})
+
+
+def test_a_right_answer_stands_beside_those_given_and_is_asked_for_once_a_task(run: RunDirectory) -> None:
+    asked: list[str] = []
+
+    def gold_of(task: Task) -> str:
+        asked.append(task.id)
+        if task.id == "q2":
+            raise KeyError("nobody knows")
+        return "SELECT 1"
+
+    recorder = FileRecorder(run, gold_of)
+    other = replace(two_rollouts(), task=Task(id="q2", prompt="?"))
+    for step in (1, 2):
+        recorder.rollouts("grpo", step, [two_rollouts(), other], [[0.0, 0.0]] * 2)
+    golds = pq.read_table(run.rollouts_of("grpo", 2)).column("gold").to_pylist()
+    assert golds == ["SELECT 1", "SELECT 1", None, None]
+    assert asked == ["q1", "q2"]
+    assert recorder.num_failures == 0
 
 
 def test_metrics_are_one_object_a_line_and_what_is_not_finite_is_null(run: RunDirectory) -> None:

@@ -16,6 +16,7 @@ from groupwise.config import Recipe
 from groupwise.errors import ConfigError
 from groupwise.launch.cost import with_costs
 from groupwise.runs import FileRecorder, RunDirectory, text_digest
+from groupwise.runs.recorder import GoldOf
 from groupwise.runs.trackers import BackgroundTracker, ClosingRecorder, RecorderGroup, Tracker, rows_written
 from groupwise.types import Recorder
 
@@ -48,7 +49,9 @@ def check_trackers(recipe: Recipe) -> None:
         )
 
 
-def build_recorder(recipe: Recipe, directory: RunDirectory, *, observers: Sequence[Recorder] = ()) -> Recorder:
+def build_recorder(
+    recipe: Recipe, directory: RunDirectory, *, observers: Sequence[Recorder] = (), gold_of: GoldOf | None = None
+) -> Recorder:
     """The recorder of a run: its files first, then the observers, then the trackers that the recipe asks for.
 
     An observer is told in the training process; one that raises is told no more. Trackers work in threads of their own,
@@ -59,7 +62,7 @@ def build_recorder(recipe: Recipe, directory: RunDirectory, *, observers: Sequen
         BackgroundTracker(name, open_tracker, rows_before=rows)
         for name, open_tracker in _trackers(recipe, directory).items()
     ]
-    return with_costs(RecorderGroup(FileRecorder(directory), [*observers, *trackers]), directory)
+    return with_costs(RecorderGroup(FileRecorder(directory, gold_of), [*observers, *trackers]), directory)
 
 
 def close_recorder(recorder: Recorder) -> None:

@@ -87,7 +87,7 @@ def new_run(
     """A run before its first stage; nothing is written."""
     spending = spending_of(recipe, policy)
     hacking = hacking_watch(recipe, verifier, directory, display)
-    hacking.recorder = recorder = build_recorder(recipe, directory, observers=hacking.observers)
+    hacking.recorder = recorder = build_recorder(recipe, directory, observers=hacking.observers, gold_of=verifier.gold)
     return Run(
         recipe=recipe,
         policy=metered(policy, spending),

@@ -65,6 +65,8 @@ class RecordedRollout:
     """The task's prompt as a person reads it; empty where an older run did not keep it."""
     parts: Mapping[str, float] | None = None
     """What each part of a composed verdict adds."""
+    gold: str = ""
+    """A right answer to the task; empty where nobody knows one, and in older runs."""
     left_out: str = ""
     """Why it has no place in the loss: unscored, truncated, dead_group, replaced; empty where it trains."""
 
@@ -210,6 +212,7 @@ def _rollout(row: Mapping[str, Any]) -> RecordedRollout:
         prompt=row.get("prompt") or "",
         parts=json.loads(parts) if parts else None,
         left_out=row.get("left_out") or "",
+        gold=row.get("gold") or "",
     )
 
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from groupwise.errors import DataError
 from groupwise.runs.directory import RunDirectory, write_atomic
-from groupwise.types import Check, Group, Message
+from groupwise.types import Check, Group, Message, Task
 
 _logger = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ ROLLOUT_SCHEMA = pa.schema(
         ("prompt", pa.string()),  # what a person reads, see readable_prompt
         ("parts", pa.string()),  # JSON: {name: what this part of a composed verdict adds}; null without parts
         ("left_out", pa.string()),  # why it has no place in the loss; "" where it trains, null where nobody knows
+        ("gold", pa.string()),  # a right answer to the task; null where nobody knows one
     ]
 )
 """The columns of rollouts/*.parquet, one row a rollout. Columns are only ever added, at the end: a reader of an older
@@ -67,6 +68,10 @@ _TEXTS = [column.name for column in ROLLOUT_SCHEMA if column.type == pa.string()
 without one, files are a fifth smaller and written faster."""
 
 
+GoldOf = Callable[[Task], str]
+"""A right answer to a task, as `Verifier.gold` gives it."""
+
+
 class FileRecorder:
     """A `groupwise.types.Recorder` that writes into a run folder. One process writes one folder.
 
@@ -75,9 +80,12 @@ class FileRecorder:
         recorder.metrics("grpo", 1, {"loss": 0.02})   # {"stage": "grpo", "step": 1, "time": 1.7e9, "loss": 0.02}
     """
 
-    def __init__(self, directory: RunDirectory) -> None:
+    def __init__(self, directory: RunDirectory, gold_of: GoldOf | None = None) -> None:
+        """gold_of gives a right answer, to stand beside the answers that were given; it is asked once a task."""
         self.directory = directory
         self.num_failures = 0
+        self._gold_of = gold_of
+        self._golds: dict[str, str | None] = {}
 
     def metrics(self, stage: str, step: int, values: Mapping[str, float]) -> None:
         """Append one row; NaN and infinity become null. The names stage, step and time are the recorder's own."""
@@ -101,7 +109,8 @@ class FileRecorder:
 
         def write() -> None:
             content = pa.BufferOutputStream()
-            table = rollout_table(stage, step, groups, advantages, left_out=left_out)
+            golds = [self._gold(group.task) for group in groups]
+            table = rollout_table(stage, step, groups, advantages, left_out=left_out, golds=golds)
             pq.write_table(table, content, compression="zstd", use_dictionary=_TEXTS)
             write_atomic(self.directory.rollouts_of(stage, step), content.getvalue().to_pybytes())
 
@@ -114,6 +123,16 @@ class FileRecorder:
             _append_line(self.directory.events, dict(payload) | {"event": name, "time": time.time()})
 
         self._attempt(f"event {name}", write)
+
+    def _gold(self, task: Task) -> str | None:
+        if self._gold_of is None:
+            return None
+        if task.id not in self._golds:
+            try:
+                self._golds[task.id] = _encodable(self._gold_of(task))
+            except Exception:  # a user's own class may raise anything, and a missing gold is no reason to lose rollouts
+                self._golds[task.id] = None
+        return self._golds[task.id]
 
     def _attempt(self, what: str, write: Callable[[], None]) -> None:
         try:
@@ -137,15 +156,18 @@ def rollout_table(
     advantages: Sequence[Sequence[float]],
     *,
     left_out: Sequence[Sequence[str]] | None = None,
+    golds: Sequence[str | None] | None = None,
 ) -> pa.Table:
-    """The rollouts of one step in `ROLLOUT_SCHEMA`; advantages[g][i], left_out[g][i] belong to groups[g].rollouts[i].
+    """The rollouts of one step in `ROLLOUT_SCHEMA`; advantages[g][i], left_out[g][i] belong to groups[g].rollouts[i],
+    golds[g] to groups[g].
 
     Raises:
-        ValueError: if advantages or left_out do not have the shape of groups.
+        ValueError: if advantages, left_out or golds do not have the shape of groups.
     """
     reasons = left_out if left_out is not None else [[None] * len(group.rollouts) for group in groups]
     rows: list[dict[str, Any]] = []
-    for g, (group, group_advantages, group_reasons) in enumerate(zip(groups, advantages, reasons, strict=True)):
+    by_group = zip(groups, advantages, reasons, golds if golds is not None else [None] * len(groups), strict=True)
+    for g, (group, group_advantages, group_reasons, gold) in enumerate(by_group):
         prompt = _encodable(readable_prompt(group.task.prompt))
         members = zip(group.rollouts, group_advantages, group_reasons, strict=True)
         for i, (rollout, advantage, reason) in enumerate(members):
@@ -173,6 +195,7 @@ def rollout_table(
                     "prompt": prompt,
                     "parts": json.dumps(_finite(verdict.parts)) if verdict.parts else None,
                     "left_out": reason,
+                    "gold": gold,
                 }
             )
     return pa.Table.from_pylist(rows, schema=ROLLOUT_SCHEMA)
