@@ -168,6 +168,7 @@ def test_rollouts_are_one_parquet_row_each(run: RunDirectory) -> None:
         "prompt": "?",
         "parts": '{"rows": 1.0}',
         "left_out": "",
+        "gold": None,
     }
     assert (broken["rollout"], broken["reward"], broken["outcome"], broken["stop"]) == (1, None, None, "length")
     assert (broken["text"], broken["parts"], broken["left_out"]) == ("cut ?", None, "unscored")
