@@ -74,7 +74,8 @@ def run(tmp_path) -> RunDirectory:
 def test_names_are_grouped_and_the_axis_goes_on_over_stages() -> None:
     kept: Tracker = Kept()
     tracker: Recorder = BackgroundTracker("kept", lambda: kept, rows_before=10)
-    tracker.event("evaluation", {"name": "base", "pass_rate": 0.25, "solved": {"q1": 1}, "greedy_pass_rate": None})
+    facts = {"name": "base", "pass_rate": 0.25, "solved": {"q1": 1}, "greedy_pass_rate": None, "temperature": 1.0}
+    tracker.event("evaluation", facts)
     tracker.metrics("sft", 1, {"loss": 2.0, "kl": float("nan")})
     tracker.metrics("sft", 2, {"loss": 1.5})
     tracker.metrics("grpo", 1, {"pass_rate": 0.5})

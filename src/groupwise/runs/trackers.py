@@ -25,6 +25,8 @@ _logger = logging.getLogger(__name__)
 
 QUEUE_SIZE = 1000
 """Rows that may wait for a tracker: hours of steps, and a few MB at most."""
+SETTINGS = frozenset({"max_completion_tokens", "samples_per_prompt", "seed", "temperature", "top_p"})
+"""Of an evaluation event: what was chosen and not measured. As curves they would be flat lines."""
 CLOSE_SECONDS = 10.0
 """How long the end of a run waits for all trackers together to take what is queued."""
 
@@ -164,7 +166,7 @@ class BackgroundTracker:
 
     def event(self, name: str, payload: Mapping[str, Any]) -> None:
         """Queue the plain numbers of the event; one without any is passed over."""
-        self._put(_numbers(name, payload))
+        self._put(_numbers(name, {key: value for key, value in payload.items() if key not in SETTINGS}))
 
     def end(self) -> None:
         """Nothing more is taken; the thread finishes what is queued."""
