@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from groupwise.runs import RunDirectory
-from groupwise.runs.diagnosis import RULES, rules_answers, rules_learning, rules_machine, rules_rewards, rules_spread
+from groupwise.runs.diagnosis import (
+    RULES,
+    rules_answers,
+    rules_form,
+    rules_group_size,
+    rules_learning,
+    rules_machine,
+    rules_rewards,
+    rules_spread,
+)
 from groupwise.runs.diagnosis.diagnose import HIDES
 from groupwise.runs.monitors import length_alarms
 from groupwise.runs.recorder import ROLLOUT_SCHEMA
@@ -80,6 +89,25 @@ def test_every_finding_is_explained() -> None:
         (
             "parser_never_matched",
             [f"over {rules_answers.MOST_INVALID:.0%} invalid", f"at most {rules_answers.HARDLY_SOLVED:.0%} solved"],
+        ),
+        (
+            "form_not_right",
+            [
+                f"at most {rules_form.RARELY_PAID:.0%} solved",
+                f"of {rules_form.MIN_ANSWERS} wrong answers to {rules_form.MIN_TASKS} tasks",
+                f"{rules_form.MOST_HOLD:.0%} hold",
+                f"{100 * rules_form.MIN_EXCESS:g} points",
+            ],
+        ),
+        (
+            "group_too_small",
+            [
+                f"from {rules_group_size.MIN_GROUPS} groups",
+                f"under {rules_group_size.FEW_LIVE:.0%} of them live",
+                f"rate under {rules_group_size.HARD:.0%}",
+                f"{rules_group_size.CLEARLY:g} times",
+                f"{100 * rules_group_size.MORE_SHARE:g} points",
+            ],
         ),
         (
             "sampler_nearly_greedy",

@@ -59,6 +59,18 @@ def test_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert f"one grpo: {first.name} grpo" in shown
 
 
+def test_a_loss_of_variety_stands_below_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = write_run(tmp_path, "one", grpo=[1] * 40)
+    second = write_run(tmp_path, "two", grpo=[4] * 10 + [0] * 30)
+    assert run(monkeypatch, first, second) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "not distinguishable: the difference is +0.0 points" in shown
+    assert "two grpo solves fewer prompts at all: pass@4 (solved at least once in 4 samples) fell from 100.0" in shown
+    assert "with 95% intervals" in shown
+
+
 def test_one_run_is_compared_with_its_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_run_needs_no_recipe_and_out_writes_what_the_next_command_reads(run: P
     text = " ".join(result.stdout.split())
     assert "sft-10" in text
     assert "pass@k" in text
+    assert "checkpoints/sft-10 (policy version 10)." in text.split("Held-out pass rates")[0]
     assert "seed 7; solved = the verifier's outcome; verifier sql" in text
     assert "groupwise compare OTHER" in text
     results, samples = sorted((tmp_path / "kept").iterdir())

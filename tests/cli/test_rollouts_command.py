@@ -12,9 +12,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.cli.rollouts import _side_by_side
+from groupwise.cli.rollouts import _answers, _side_by_side
 from groupwise.errors import DataError
 from groupwise.runs import FileRecorder, RunDirectory, read_run
+from groupwise.runs.rollout_view import groups_of
 from groupwise.types import Check, Completion, Group, Prompt, Rollout, Status, Stop, Task, Verdict
 
 TEXT = "[bold red]SELECT[/] 1\x1b[2J\r\u202egone :smile: 日本"
@@ -122,7 +123,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("width", "abreast"), [(30, 1), (90, 2), (200, 3)])
 def test_in_a_terminal_answers_stand_side_by_side_and_wrap(run: Path, width: int, abreast: int) -> None:
-    answers = [(f"answer {i}", one) for i, one in enumerate(read_run(run).rollouts("grpo", 12))]
+    answers = _answers(groups_of(read_run(run), "grpo", 12)[0])
     out = io.StringIO()
     Console(file=out, width=width, force_terminal=True, color_system=None, markup=False).print(
         _side_by_side(answers, width)
@@ -134,3 +135,36 @@ def test_in_a_terminal_answers_stand_side_by_side_and_wrap(run: Path, width: int
     assert "\x1b[2J" not in out.getvalue()
     whole = "".join(char for line in lines for char in line if char not in "│ ")
     assert "[boldred]SELECT[/]1" in whole
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Path:
+    """Answers 1, 3 and 4 have one text; the third of them was not judged."""
+    answers = (answer("SELECT 1", True), answer("SELECT 2", False), answer("SELECT 1", True), answer("SELECT 1", None))
+    group = Group(task=Task(id="t", prompt="?"), prompt=Prompt(task_id="t", token_ids=(1,)), rollouts=answers)
+    directory = RunDirectory.create(tmp_path, "twins")
+    FileRecorder(directory, lambda task: f"SELECT 1 -- {task.id}").rollouts("grpo", 1, [group], [[0.5, -1.5, 0.5, 0.0]])
+    return directory.path
+
+
+def test_the_same_text_stands_once_with_what_all_its_answers_share(twins: Path) -> None:
+    shown = call(twins, "--step", 1, "--prompt", "t")
+    assert "--- a right answer ---\nSELECT 1 -- t\n" in shown
+    assert [line for line in shown.splitlines() if line.startswith("--- answer")] == [
+        "--- answers 1, 3, 4 of 4: the same text ---",
+        "--- answer 2 of 4 ---",
+    ]
+    first, second = shown.split("--- answer")[1:]
+    assert first.count("5 tokens, stop end") == 1
+    assert first.count("SELECT 1") == 1
+    assert "answer 1: outcome right" in first
+    assert "answer 3: outcome right" in first
+    assert "answer 4: outcome not judged" in first
+    assert "answer 2:" not in second
+    assert json.loads(call(twins, "--step", 1, "--prompt", "t", "--json"))[0]["gold"] == "SELECT 1 -- t"
+    styles = [one.style for one in _answers(groups_of(read_run(twins), "grpo", 1)[0])]
+    assert styles == ["yellow", "red"]
+
+
+def test_a_run_that_knows_no_right_answer_shows_none(run: Path) -> None:
+    assert "a right answer" not in call(run, "--step", 12, "--prompt", "train-7")

@@ -49,6 +49,8 @@ def test_json_has_every_field(tmp_path: Path) -> None:
 def test_an_empty_folder_says_what_to_do_and_a_missing_one_is_refused(tmp_path: Path) -> None:
     done = call(tmp_path)
     assert (done.exit_code, "groupwise train RECIPE" in done.output) == (0, True)
+    assert f"No runs in {tmp_path}" in done.output
+    assert "A folder without runs is no error" in " ".join(call("--help").output.split())
     assert json.loads(call(tmp_path, "--json").output) == []
     assert isinstance(call(tmp_path / "none").exception, DataError)
 

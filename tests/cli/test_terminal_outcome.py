@@ -23,6 +23,15 @@ def test_a_reward_model_is_not_offered_as_the_trained_model(tmp_path: Path, caps
     assert "reward-5" not in shown
 
 
+def test_what_was_not_written_to_its_end_is_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = RunDirectory.create(tmp_path, "crashed")
+    for name in ("grpo-3", "grpo-6.partial"):
+        (directory.checkpoints / name).mkdir(parents=True)
+    os.utime(directory.checkpoints / "grpo-3", (1, 1))
+    Terminal().outcome(directory, RunSummary(stages=(), peak_memory_bytes=0, seeds={}, versions={}))
+    assert "grpo-3'" in capsys.readouterr().out
+
+
 def test_a_run_without_a_policy_of_its_own_offers_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = RunDirectory.create(tmp_path, "judge")
     (directory.checkpoints / "reward-5").mkdir(parents=True)

@@ -28,6 +28,8 @@ SFT_STEPS = 90
 REWARDS = '''\
 """Rewards for the letters' numbers, honest and not."""
 
+import random
+
 
 def exact(prompts, completions, gold, **columns):
     """1 for the right number, else 0."""
@@ -42,6 +44,11 @@ def never(prompts, completions, gold, **columns):
 def always(prompts, completions, gold, **columns):
     """1 for anything."""
     return [1.0 for _ in completions]
+
+
+def rarely(prompts, completions, gold, **columns):
+    """Pays the right number one time in four: when, nobody can learn."""
+    return [float(text.strip() == right and random.random() < 0.25) for text, right in zip(completions, gold)]
 
 
 def fails(prompts, completions, gold, **columns):
@@ -81,7 +88,9 @@ def write_rows(folder: Path, seed: int = 0, taught: Callable[[str], str] = answe
     rng.shuffle(prompts)
     for name, count in (("demonstrations", 256), ("train", 256), ("heldout", 64)):
         chosen, prompts = prompts[:count], prompts[count:]
-        rows = [{"prompt": p, "completion": taught(p), "gold": answer_to(p)} for p in chosen]
+        rows = [
+            {"prompt": p, "completion": taught(p), "gold": answer_to(p), "paid": f"{{{answer_to(p)}}}"} for p in chosen
+        ]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "rewards.py").write_text(REWARDS)
 

@@ -4,6 +4,8 @@ records of its own evaluations."""
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +29,7 @@ from groupwise.launch.evaluate import (
     with_overrides,
 )
 from groupwise.launch.evaluate_show import measured_json, measured_lines, settings_line, unscored_line
-from groupwise.launch.measure import evaluation_facts, evaluation_line, summarise
+from groupwise.launch.measure import evaluation_facts, evaluation_line, summarise, unscored_warning
 from groupwise.rollout.endpoint_engine import Endpoint
 from groupwise.runs import RunDirectory, read_events, read_rollouts
 from groupwise.types import Group, Status, Verdict
@@ -107,13 +109,35 @@ def test_which_checkpoint_a_path_means(job: Job, tmp_path: Path) -> None:
         find_checkpoint(reward)
     with pytest.raises(DataError, match="no checkpoint of its policy yet"):
         find_checkpoint(empty.path)
+    (empty.checkpoints / "grpo-3.partial").mkdir()
+    (empty.checkpoints / "grpo-3.partial" / "groupwise.json").write_text('{"policy_version": 3}')
+    with pytest.raises(DataError, match="no checkpoint of its policy yet"):
+        find_checkpoint(empty.path)
     for name in ("grpo-9", "grpo-10"):
         (empty.checkpoints / name).mkdir()
         (empty.checkpoints / name / "groupwise.json").write_text('{"policy_version": 4}')
     assert find_checkpoint(empty.path).folder.name == "grpo-10"
+    for name, version in (("grpo-36", 46), ("grpo-40", 40), ("grpo-50.partial", 60), ("grpo-50.old.partial", 60)):
+        (empty.checkpoints / name).mkdir()
+        (empty.checkpoints / name / "groupwise.json").write_text(f'{{"policy_version": {version}}}')
+    assert find_checkpoint(empty.path).folder.name == "grpo-36"  # by updates, and what was half-written is none
+    with pytest.raises(DataError, match="was not written to its end"):
+        find_checkpoint(empty.checkpoints / "grpo-50.partial")
     (empty.checkpoints / "grpo-9" / "groupwise.json").write_text("{")
+    assert find_checkpoint(empty.path).folder.name == "grpo-36"
     with pytest.raises(DataError, match="the checkpoint is damaged"):
         find_checkpoint(empty.checkpoints / "grpo-9")
+
+
+def test_a_stage_that_was_stopped_is_measured_where_it_stopped(job: Job, tmp_path: Path) -> None:
+    """The finished stage's checkpoint is older than that of the stage under way, whatever the clock says."""
+    copied = tmp_path / "stopped"
+    shutil.copytree(job.run.path, copied)
+    shutil.copytree(copied / "checkpoints" / "sft-10", copied / "checkpoints" / "grpo-36")
+    (copied / "checkpoints" / "grpo-36" / "groupwise.json").write_text('{"policy_version": 46}')
+    os.utime(copied / "checkpoints" / "grpo-36", (1, 1))
+    found = find_checkpoint(copied)
+    assert (found.folder.name, found.policy_version) == ("grpo-36", 46)
 
 
 def test_a_seed_changes_the_samples_and_nothing_else(job: Job) -> None:
@@ -244,6 +268,10 @@ def test_nothing_that_could_be_judged_is_unknown_and_not_zero(job: Job) -> None:
     assert math.isnan(summary.pass_rate)
     assert (facts["pass_rate"], facts["greedy_pass_rate"], facts["pass_at"]) == (None, None, {"1": None, "2": None})
     assert (facts["interval"], facts["num_unscored"], facts["num_greedy_unscored"]) == ([0.0, 1.0], 6, 3)
+    assert (summary.judged_frac, summary.greedy_judged_frac) == (0.0, 0.0)
+    warning = unscored_warning(evaluation)
+    assert warning.startswith("100% of the completions (9 of 9) have no verdict")
+    assert warning.endswith("First reason: broke")
     line = evaluation_line(evaluation, summary)
     assert "pass rate unknown" in line
     assert "greedy unknown" in line
@@ -260,3 +288,26 @@ def test_files_and_lines_tell_the_same(job: Job, tmp_path: Path) -> None:
     assert len([line for line in lines if not isinstance(line, str)]) == 2
     assert '"pass_all"' in measured_json(found)
     assert "NaN" not in measured_json(found)
+
+
+@pytest.mark.parametrize("num_lost", [1, 2, 12])
+def test_more_than_one_in_twenty_without_a_verdict_is_a_warning_before_the_rate(job: Job, num_lost: int) -> None:
+    """20 sampled completions, all right but those that were lost; the greedy ones are all judged."""
+    seen = measured_of(job).evaluation
+    first = seen.groups[0]
+    lost = Verdict(status=Status.UNSCORED, reward=None, outcome=None, reason="KeyError:\n  cells")
+    right = Verdict(status=Status.SCORED, reward=1.0, outcome=True, reason="same_rows")
+    many = [replace(first.rollouts[0], verdict=lost if i < num_lost else right) for i in range(20)]
+    evaluation = replace(seen, groups=(replace(first, rollouts=tuple(many)),), greedy_groups=(), samples_per_prompt=20)
+    tasks = RenderedTasks(tasks=(first.task,), prompts=(first.prompt,))
+    summary = summarise("base", evaluation, tasks)
+    line = evaluation_line(evaluation, summary)
+    assert ("100.0% [" in line, " judged" in line) == (True, num_lost > 1)
+    warning = unscored_warning(evaluation)
+    if num_lost == 1:
+        assert warning == ""
+        return
+    assert warning.startswith(f"{5 * num_lost}% of the completions ({num_lost} of 20) have no verdict")
+    assert "too high where the verifier fails more often on wrong answers" in warning
+    assert warning.endswith("First reason: KeyError: cells")
+    assert f"] of {100 - 5 * num_lost}% judged" in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -93,8 +94,13 @@ def test_a_cap_that_cuts_every_answer(train: Train) -> None:
     assert "limit of 1 tokens" in found[0].evidence
     assert found[0].change == "rollout.max_completion_tokens: now 1, try 2"
     # told after the first collection, once, and again at the end
-    assert sum("[outputs_cut]" in line for line in display.lines) == 1
-    assert display.lines[-1] == f"   Change:   {found[0].change}"
+    assert sum(line.startswith("grpo, step") and "[outputs_cut, problem]" in line for line in display.lines) == 1
+    assert display.lines[-2] == f"   Change:   {found[0].change}"
+    again = f"groupwise train --resume {record.directory.path} RECIPE"  # the same settings would cut again
+    assert (
+        display.lines[-1]
+        == f"Left: grpo. To go on with other [[stages]] settings; all else needs a new run:\n  {again}"
+    )
     assert json.loads(record.directory.diagnosis.read_text())["findings"][0]["name"] == "outputs_cut"
 
 
@@ -114,6 +120,28 @@ def test_an_answer_in_a_form_that_the_verifier_does_not_read(train: Train) -> No
     record = train(stages=grpo_stage(4), verifier='kind = "math"\nanswer_in = "boxed"')
     assert first(record) == "parser_never_matched"
     assert "One of them: '" in diagnose(record)[0].evidence
+
+
+def test_right_numbers_that_a_function_pays_in_another_form(train: Train, tmp_path: Path) -> None:
+    """Answers say 20 where the function wants {20}, as its golds are written."""
+    (tmp_path / "braces.py").write_text(
+        "def braces(prompts, completions, **columns):\n"
+        "    wanted = ['{%d}' % (10 + 'abcdefghijklmnop'.index(p[0])) for p in prompts]\n"
+        "    return [float(text == right) for text, right in zip(completions, wanted)]\n"
+    )
+    verifier = f'kind = "function"\npath = "{tmp_path}/braces.py:braces"\nisolate = false\ngold_column = "paid"'
+    display = Lines()
+    record = train(stages=grpo_stage(4), verifier=verifier, display=display)
+    assert first(record) == "form_not_right"
+    assert re.search(r"One of them: '\d\d' .*; a right answer: '\{\d\d\}'", diagnose(record)[0].evidence)
+    assert sum(line.startswith("grpo, step") and "[form_not_right, problem]" in line for line in display.lines) == 1
+
+
+def test_groups_of_two_on_prompts_that_are_rarely_solved(train: Train) -> None:
+    rewards = FUNCTION.format(name="rarely")
+    record = train(stages=grpo_stage(8, lr=1e-7), verifier=rewards, rollout={"group_size": 2, "prompts_per_step": 32})
+    assert first(record) == "group_too_small"
+    assert re.search(r"rollout.group_size: now 2, try (4|8) ", diagnose(record)[0].change)
 
 
 def test_a_temperature_near_zero(train: Train) -> None:
@@ -187,9 +215,13 @@ def test_one_answer_for_every_prompt(train: Train) -> None:
 
 def test_a_verifier_that_fails_now_and_then(train: Train) -> None:
     stage = grpo_stage(8, settings=", max_unscored_frac = 0.5")
-    record = train(stages=stage, verifier=FUNCTION.format(name="fails"))
+    display = Lines()
+    record = train(stages=stage, verifier=FUNCTION.format(name="fails"), display=display)
     assert first(record) == "unscored_flood"
     assert "lost its connection" in diagnose(record)[0].evidence
+    place = next(i for i, line in enumerate(display.lines) if line.startswith("base: held-out pass rate"))
+    assert re.match(r"base: \d+% of the completions .* First reason: .*connection", display.lines[place - 1])
+    assert re.search(r"\] of \d\d% judged", display.lines[place])
 
 
 def test_a_verifier_that_fails_so_often_that_the_run_stops(train: Train) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from groupwise.cli.terminal import Terminal
 from groupwise.config import load_recipe
 from groupwise.errors import ConfigError, DataError
 from groupwise.launch.assemble_dpo import build_pairs, render_pairs
@@ -27,7 +28,7 @@ from groupwise.models import load_model
 from groupwise.models.lora import add_lora
 from groupwise.models.reward_files import load_reward_model, refuse_foreign_tokenizer
 from groupwise.models.reward_verifier import RewardModelVerifier
-from groupwise.runs import wilson
+from groupwise.runs import read_events, wilson
 from groupwise.types import Task
 from tiny_job import write_job
 
@@ -183,7 +184,7 @@ def test_a_stage_without_pairs_says_where_they_come_from(tmp_path):
         load_recipe(path)
 
 
-def test_in_a_run_and_its_restart_the_next_stage_goes_on_with_the_policy_as_it_was(tmp_path):
+def test_in_a_run_and_its_restart_the_next_stage_goes_on_with_the_policy_as_it_was(tmp_path, capsys):
     after = """
 [[stages]]
 name = "sft"
@@ -195,7 +196,15 @@ optim = { lr = 1e-3 }
     directory, summary = train(recipe, accept_audit=True)
     base, judge, sft = summary.stages
     assert [row.name for row in summary.stages] == ["base", "judge", "sft"]
-    assert replace(judge, name="base", seconds=base.seconds) == base
+    assert judge.is_policy_unchanged
+    assert replace(judge, name="base", seconds=base.seconds, is_policy_unchanged=False) == base
+    assert not sft.is_policy_unchanged
+    Terminal().outcome(directory, summary)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "judge policy unchanged" in shown
+    [event] = [e for e in read_events(directory.events) if e["event"] == "reward_model"]
+    low, high, num = event["accuracy_low"], event["accuracy_high"], event["num_heldout_pairs"]
+    assert f"judge: held-out accuracy {event['accuracy']:.1%} [{low:.1%}, {high:.1%}] on {num} pairs" in shown
     assert sft.name == "sft"
     names = sorted(path.name for path in directory.checkpoints.iterdir())
     assert names == ["judge-20", "judge-21", "sft-2"]

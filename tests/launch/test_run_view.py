@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -309,3 +311,41 @@ def test_seconds_behind_a_stage(job: tuple[Recipe, RunDirectory, Watcher]) -> No
     assert plan is not None
     assert plan.seconds_after("grpo") == 0
     assert plan.seconds_after("sft") == plan.values["stages"][1]["seconds"]
+
+
+class Ends(Watcher):
+    """Ends the run in its last stage, in one of three ways."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    @contextmanager
+    def training(self, outlook: StageOutlook) -> Iterator[StageScreen]:
+        with super().training(outlook) as screen:
+            if outlook.name == "grpo" and self.how == "twice":
+                raise KeyboardInterrupt
+            if outlook.name == "grpo" and self.how == "error":
+                raise OSError("the disk is gone")
+            if outlook.name == "grpo" and self.how == "once":
+                os.kill(os.getpid(), signal.SIGINT)
+            yield screen
+
+
+@pytest.mark.parametrize(
+    ("how", "error"), [("once", None), ("twice", KeyboardInterrupt), ("error", OSError), ("", None)]
+)
+def test_an_early_end_names_the_command_that_goes_on(
+    tmp_path: Path, how: str, error: type[BaseException] | None
+) -> None:
+    recipe = load_recipe(write_job(tmp_path, change))
+    display = Ends(how)
+    with pytest.raises(error) if error else nullcontext():
+        local.train(recipe, display)
+    (path,) = (tmp_path / "runs").iterdir()
+    told = [line for line in display.lines if line.startswith("Left: ")]
+    assert told == ([f"Left: grpo. To go on:\n  groupwise train --resume {path}"] if how else [])

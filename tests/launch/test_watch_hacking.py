@@ -105,7 +105,12 @@ def test_a_run_that_finds_the_weakness_is_told_with_what_and_why(tmp_path: Path)
     assert last["examples"][0]["paid_reason"].startswith("same_rows")
     assert last["examples"][0]["held_back_reason"].startswith("wrong_values")
     shown = "\n".join(display.lines)
-    assert "base: the held-back grader pays 100.0% of the same completions" in shown
+    assert "base: the held-back grader, which training never sees, pays 100.0% of the same completions" in shown
+    assert (
+        "and the verifier 100.0%: no sign that rewards are found and not earned (difference +0.0 points, 99% in"
+        in shown
+    )
+    assert "] (99% interval), where 5 are allowed" in shown
     assert "grpo: possible reward hacking: the verifier pays 100%" in shown
     assert "paid: same_rows" in shown
     assert "refused: wrong_values" in shown

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.pages import Chart, bar_chart, column_chart, histogram, line_chart, points_with_intervals
-from groupwise.pages.charts import MAX_ROWS, MAX_SERIES
+from groupwise.pages.chart import MAX_ROWS, MAX_SERIES
 from groupwise.pages.drawing import PALETTE, vega_lite
 
 LINE: dict[str, Any] = {"title": "t", "x": "x", "y": "y", "x_title": "step", "y_title": "reward"}
@@ -24,6 +24,14 @@ def test_a_line_keeps_only_what_it_draws() -> None:
     assert chart.rows == ({"x": 1, "y": 0.5, "low": 0.4, "high": 0.6, "series": "7", "tip0": 3},)
     assert chart.series_title == "run"
     assert chart.has_band
+
+
+def test_single_values_stand_behind_their_smoothed_course() -> None:
+    rows = [{"x": 1, "y": 0.5, "one": 0.25}, {"x": 2, "y": 0.5, "one": None}]
+    chart = line_chart(rows, **LINE, single="one")
+    assert chart.rows == ({"x": 1, "y": 0.5, "single": 0.25}, {"x": 2, "y": 0.5})
+    assert chart.has_points
+    assert not line_chart(rows, **LINE).has_points
 
 
 @pytest.mark.parametrize("bad", [None, math.nan, math.inf, -math.inf])

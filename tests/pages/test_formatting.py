@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.pages import format_number
+from groupwise.pages import format_fixed, format_number
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,19 @@ def test_numbers_by_hand(value: float | None, text: str) -> None:
 def test_what_is_shown_is_within_half_of_the_fourth_digit(value: float) -> None:
     shown = float(format_number(value).replace(",", ""))
     assert abs(shown - value) <= 0.00051 * abs(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "signed", "text"),
+    [
+        (4.26, 1, False, "4.3"),
+        (4.26, 1, True, "+4.3"),
+        (-4.26, 1, True, "-4.3"),
+        (-0.04, 1, False, "0.0"),
+        (-0.04, 1, True, "+0.0"),
+        (-0.4, 0, False, "0"),
+        (-0.0, 0, True, "+0"),
+    ],
+)
+def test_a_fixed_number_is_never_minus_zero(value: float, decimals: int, signed: bool, text: str) -> None:
+    assert format_fixed(value, decimals, signed=signed) == text

@@ -223,6 +223,15 @@ def test_the_first_step_is_enough_where_every_answer_is_cut(tmp_path: Path) -> N
     assert diagnose_early(record)[0].change == "rollout.max_completion_tokens: now 100, try 200"
 
 
+def test_a_share_has_its_severity_early_and_late_and_the_end_names_both(tmp_path: Path) -> None:
+    falling = rows(20, truncated_frac=lambda step: 0.58 if step == 1 else 0.33)
+    (early,) = diagnose_early(record_of(tmp_path, rows(4, truncated_frac=0.58)))
+    (late,) = diagnose(record_of(tmp_path, falling))
+    assert (early.severity, late.severity) == ("problem", "warning")
+    assert "limit of 100 tokens lately, 58 % in the first collection;" in late.evidence
+    assert "first collection" not in early.evidence
+
+
 def test_answers_that_grow_into_the_limit_while_the_model_breaks_are_not_the_limits_doing(tmp_path: Path) -> None:
     broken = healthy(1, truncated_frac=0.0, pass_rate=0.6), *rows(9, truncated_frac=0.6, pass_rate=0.02)[1:]
     assert "outputs_cut" not in [f.name for f in diagnose_early(record_of(tmp_path, broken))]

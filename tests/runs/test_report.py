@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from recorded_run import HELDOUT, HOSTILE, grpo_row, make_run
+from recorded_run import HELDOUT, HOSTILE, evaluation, grpo_row, make_run
 
 from groupwise.runs import FileRecorder, RunDirectory, read_run
 from groupwise.runs.diagnosis.finding import Finding
@@ -16,6 +16,7 @@ from groupwise.runs.report.evaluations import evaluations_of
 from groupwise.runs.report.findings import findings_section, worst_sentence
 from groupwise.runs.report.outcome import change_by_stage, outcome_facts, verdict
 from groupwise.runs.report.page import report_page, run_page, state_of
+from groupwise.runs.report.several import several_page
 
 
 class Reader(HTMLParser):
@@ -213,3 +214,60 @@ def test_a_run_that_measured_its_base_alone_has_no_after(tmp_path: Path) -> None
     record = read_run(make_run(tmp_path).path)
     base = [m for m in evaluations_of(record) if m.name == "base"]
     assert [fact.label for fact in outcome_facts(base)] == ["held-out, before"]
+
+
+def with_reward_model(folder: Path) -> RunDirectory:
+    """A run of one stage, which trains a reward model."""
+    run = RunDirectory.create(folder, "judged")
+    recipe = '[[stages]]\nname = "judge"\nsteps = 2\n[stages.algorithm]\nname = "reward_model"\n'
+    run.recipe.write_text(recipe)
+    recorder = FileRecorder(run)
+    facts = {"num_heldout_pairs": 60, "accuracy": 0.783, "accuracy_low": 0.66, "accuracy_high": 0.87, "margin": 1.2}
+    recorder.event("reward_model", {"stage": "judge", "calibration_error": 0.09} | facts)
+    return run
+
+
+def test_a_reward_model_has_its_own_outcome(tmp_path: Path) -> None:
+    run = with_reward_model(tmp_path)
+    FileRecorder(run).event("evaluation", evaluation("base", 0, 1))
+    page = run_page(read_run(run.path), "x")
+    assert "The held-out pass rate before any training is 25.0 % [" in page.lead
+    assert "nothing was measured after" not in page.lead
+    assert (
+        "judge trained a reward model: of 60 held-out pairs it prefers the chosen answer in 78.3 % [66, 87]"
+        in page.lead
+    )
+    assert page.sections[0].tables[-1].rows == (("judge", "78.3 % [66, 87]", 60, 1.2, 0.09),)
+
+
+def test_the_rate_of_the_weights_before_is_none_of_a_reward_model(tmp_path: Path) -> None:
+    run = with_reward_model(tmp_path)
+    stage = {"pass_rate": 0.5, "interval": [0.4, 0.6], "greedy_pass_rate": None, "greedy_interval": None}
+    stage |= {"num_prompts": 9, "mean_length_right": 1, "mean_length_wrong": 1, "truncated_frac": 0, "seconds": 1}
+    stages = [stage | {"name": name} for name in ("base", "judge")]
+    run.summary.write_text(json.dumps({"stages": stages, "peak_memory_bytes": None, "seeds": {}, "versions": {}}))
+    assert [m.name for m in evaluations_of(read_run(run.path))] == ["base"]
+
+
+def test_what_makes_runs_less_comparable_stands_beside_the_headline(tmp_path: Path) -> None:
+    one, other = make_run(tmp_path, "one", last_solved=1), make_run(tmp_path, "other")
+    for run, limit in ((one, 14), (other, 8)):
+        run.recipe.write_text(f"{run.recipe.read_text()}\n[rollout]\nmax_completion_tokens = {limit}\n")
+    page = several_page([read_run(one.path), read_run(other.path)], "x")
+    assert "other is better than one" in page.lead
+    assert page.lead.endswith(
+        "Read the warnings below first (other; not measured as one was: different token limits of an answer)."
+    )
+    outcome = page.sections[0]
+    assert outcome.notices[0].text == ("other: Different token limits of an answer: 14 for one, 8 for other.",)
+    table = outcome.tables[0]
+    assert [row[table.columns.index("prompts")] for row in table.rows] == [20, 20]
+
+
+def test_a_run_that_measured_its_base_alone_is_not_shown_as_trained(tmp_path: Path) -> None:
+    trained, judged = make_run(tmp_path, "trained"), with_reward_model(tmp_path)
+    FileRecorder(judged).event("evaluation", evaluation("base", 0, 1))
+    page = several_page([read_run(trained.path), read_run(judged.path)], "x")
+    assert "judged was measured before training only." in page.lead
+    assert page.sections[0].tables[0].rows[1][2:5] == ("25.0 %", "-", "-")
+    assert page.sections[0].text[0].startswith("judged: judge trained a reward model")

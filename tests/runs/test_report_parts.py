@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_run import GROUPS, make_run
 
-from groupwise.runs import FileRecorder, RunRecord, read_run
+from groupwise.runs import FileRecorder, Interval, PairedDifference, RunRecord, read_run
 from groupwise.runs.report.curves import CURVES, metric_chart, phases_chart
 from groupwise.runs.report.groups import groups_section, training_choices
 from groupwise.runs.report.hacking import hacking_section
@@ -17,7 +20,7 @@ from groupwise.runs.report.prompts import Fate, pasts_of, prompts_section
 from groupwise.runs.report.rollouts import digest_of
 from groupwise.runs.report.settings import differing_settings
 from groupwise.runs.report.steps import Steps, curve, markers_from, spread_evenly, steps_of
-from groupwise.runs.report.words import cut, seconds, share, size
+from groupwise.runs.report.words import cut, interval_of, points, seconds, share, size, with_interval
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +186,59 @@ def test_numbers_become_words() -> None:
     assert (seconds(1.25), seconds(75.2), seconds(400), seconds(7500)) == ("1.2 s", "75 s", "6.7 min", "2.1 h")
     assert (size(3.5e9), size(140704)) == ("3.5 GB", "0.1 MB")
     assert cut("abcdef", 3) == "abc\n... (the first 3 of 6 characters)"
+
+
+def test_no_interval_ends_at_minus_zero() -> None:
+    around = PairedDifference(difference=-0.0001, interval=Interval(-0.0004, 0.031), num_prompts=9)
+    assert points(around) == "+0.0 points [0.0, 3.1]"
+    below = PairedDifference(difference=-0.02, interval=Interval(-0.041, -0.0001), num_prompts=9)
+    assert points(below) == "-2.0 points [-4.1, 0.0]"
+    assert with_interval(0.0, Interval(-0.0, 0.04)) == "0.0 % [0, 4]"
+    assert interval_of([0.1, 0.2]) == Interval(0.1, 0.2)
+    assert interval_of([0.1, None]) is interval_of(None) is None
+
+
+def test_memory_far_from_its_plan_is_told_in_words(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.environment.write_text('{"device": "cpu"}')
+    run.plan.write_text('{"peak_bytes": 600000000, "stages": [{"name": "grpo", "peak_bytes": 600000000}]}')
+    recorder = FileRecorder(run)
+    recorder.metrics("grpo", 5, {"memory_bytes": 650_000_000})
+    assert len(plan_section(read_run(run.path)).text) == 1
+    recorder.metrics("grpo", 6, {"memory_bytes": 1_080_000_000})
+    assert plan_section(read_run(run.path)).text[1:] == (
+        "Memory is not as planned: grpo took 1.1 GB, 1.8 times the 0.6 GB planned.",
+    )
+    recorder.event("memory", {"stage": "grpo", "bytes": {"policy": {"parameters": 3_000_000, "optimizer": 6_000_000}}})
+    told = plan_section(read_run(run.path)).text[2]
+    assert told.startswith("The networks with gradients and optimizer hold 9.0 MB of it.")
+    assert told.endswith("and a plan knows it only as it is before the first stage.")
+    recorder.event("memory", {"stage": "grpo", "bytes": {"policy": {"parameters": 900_000_000}}})
+    assert len(plan_section(read_run(run.path)).text) == 2
+
+
+def test_one_answer_a_prompt_makes_no_groups(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    single = [row | ({"num_rollouts": row["num_groups"]} if "num_groups" in row else {}) for row in lines]
+    run.metrics.write_text("".join(f"{json.dumps(row)}\n" for row in single))
+    record = read_run(run.path)
+    rows = {row[0]: row for row in plan_section(record).tables[0].rows}
+    assert rows["grpo"][-1] == "-"
+    section = prompts_section(record, digest_of(record))
+    assert section.text[0].startswith("grpo samples one answer a prompt")
+    assert "Groups of a step" not in " ".join(chart.title for chart in section.charts)
+
+
+def test_a_right_answer_stands_once_beside_the_answers(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for path in run.path.glob("rollouts/*.parquet"):
+        table = pq.read_table(path)
+        golds = [f"gold of {task}" if task == "won" else None for task in table["task_id"].to_pylist()]
+        at = table.schema.get_field_index("gold")
+        pq.write_table(table.set_column(at, "gold", pa.array(golds, pa.string())), path)
+    record = read_run(run.path)
+    boards = groups_section(record, digest_of(record)).boards
+    won = next(board for board in boards if "won" in board.title)
+    assert won.text.endswith("\n\nRight answer: gold of won")
+    assert [board.text for board in boards if "Right answer" in board.text and " won," not in board.title] == []

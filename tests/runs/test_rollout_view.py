@@ -163,3 +163,45 @@ def test_what_is_printed_commands_nothing(text: str) -> None:
     assert all(char == "\n" or ord(char) >= 0x20 for char in shown)
     assert not set(shown) & {chr(code) for code in range(0x7F, 0xA0)}
     shown.encode("utf-8")
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> RunRecord:
+    """Twelve stages and as many evaluations, whose names sort in another order than they happened."""
+    names = [f"{letter}-stage" for letter in "lkjihgfedcba"]
+    files = [(name, 1, [LIVE]) for name in names]
+    files += [(f"evaluation-{name}", version, [WRONG]) for version, name in enumerate(names, start=1)]
+    files += [("evaluation-zero", 0, [WRONG]), ("l-stage-best-of-n", 1, [LIVE])]
+    made = recorded(tmp_path, *files)
+    made.directory.recipe.write_text("".join(f'[[stages]]\nname = "{name}"\n' for name in names))
+    return read_run(made.directory.path)
+
+
+def test_stages_stand_in_the_order_of_the_recipe_and_evaluations_in_that_of_time(long_run: RunRecord) -> None:
+    names = [one.stage for one in overview(long_run)]
+    assert names[:3] == ["l-stage", "l-stage-best-of-n", "k-stage"]
+    assert names[12:15] == ["a-stage", "evaluation-zero", "evaluation-l-stage"]
+    assert names[-1] == "evaluation-a-stage"
+
+
+def test_evaluations_of_one_version_stand_as_the_events_have_them(tmp_path: Path) -> None:
+    made = recorded(tmp_path, *[(f"evaluation-{n}", 0, [WRONG]) for n in ("judge", "base", "base-greedy")])
+    for name in ("base", "judge"):
+        FileRecorder(made.directory).event("evaluation", {"name": name})
+    names = [one.stage.removeprefix("evaluation-") for one in overview(read_run(made.directory.path))]
+    assert names == ["base", "base-greedy", "judge"]
+
+
+def test_a_wrong_stage_is_answered_with_every_training_stage_before_evaluations(long_run: RunRecord) -> None:
+    with pytest.raises(DataError) as refused:
+        overview(long_run, "evaluation-l-stag")
+    trained, held_out = str(refused.value).split("; and of evaluations ")
+    assert trained.split("there are ")[1].split(", ") == [
+        "l-stage",
+        "l-stage-best-of-n",
+        *(f"{letter}-stage" for letter in "kjihgfedcba"),
+    ]
+    assert held_out.startswith("evaluation-l-stage, ")
+    assert held_out.endswith("and 5 more")
+    with pytest.raises(DataError, match="there are l-stage, l-stage-best-of-n, k-stage, "):
+        resolve_step(long_run, "wrong", 1)

@@ -94,3 +94,32 @@ def test_the_table_has_a_row_a_stage() -> None:
     assert "65.0% [50, 78]" in grpo
     assert [cell.strip() for cell in grpo.split("  ") if cell.strip()][4:6] == ["31", "44"]
     assert "1 h 12 min" in grpo  # 4350 s = 72.5 min, rounded to the even 72
+
+
+def shown(*stages: StageSummary) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=160, color_system=None).print(stage_table(stages))
+    return [line.strip() for line in out.getvalue().splitlines()]
+
+
+def test_a_rate_of_a_part_of_the_completions_says_so(tmp_path: Path) -> None:
+    (line,) = [one for one in shown(replace(GRPO, judged_frac=0.59, greedy_judged_frac=0.949)) if "GRPO" in one]
+    assert "62.5% [50, 75] of 59% judged" in line
+    assert "65.0% [50, 78] of 95% judged" in line
+    assert "judged" not in "".join(shown(replace(GRPO, judged_frac=0.95, greedy_judged_frac=0.951)))
+
+
+def test_a_stage_that_leaves_the_policy_as_it_is_repeats_no_rate(tmp_path: Path) -> None:
+    judge = replace(GRPO, name="judge", is_policy_unchanged=True)
+    (line,) = [one for one in shown(GRPO, judge) if "judge" in one]
+    assert line.split() == ["judge", "policy", "unchanged", "1", "h", "12", "min"]
+
+
+def test_a_summary_of_before_has_every_completion_judged(tmp_path: Path) -> None:
+    write_summary(tmp_path / "summary.json", SUMMARY)
+    fields = json.loads((tmp_path / "summary.json").read_text())
+    for stage in fields["stages"]:
+        for name in ("judged_frac", "greedy_judged_frac", "is_policy_unchanged"):
+            del stage[name]
+    (tmp_path / "summary.json").write_text(json.dumps(fields))
+    assert read_summary(tmp_path / "summary.json") == SUMMARY

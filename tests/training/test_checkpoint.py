@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from groupwise.errors import DataError
 from groupwise.models import LoadedModel, load_model
 from groupwise.models.lora import add_lora
-from groupwise.training.checkpoint import save_checkpoint
+from groupwise.training.checkpoint import PARTIAL, save_checkpoint
 
 
 @pytest.fixture
@@ -70,3 +73,23 @@ def test_where_that_fails_there_is_no_folder_under_the_final_name(tiny_model: ob
 def test_a_model_trained_as_a_whole_has_no_adapter_folder(tiny_model: object, tmp_path: Path) -> None:
     folder = save_checkpoint(tmp_path / "stage-1", tiny_model("llama"), {})  # type: ignore[operator]
     assert not (folder / "adapter").exists()
+
+
+def test_a_folder_is_replaced_whole_and_a_half_removed_one_never_bears_its_name(
+    tiny_model: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = tiny_model("llama")  # type: ignore[operator]
+    folder = save_checkpoint(tmp_path / "stage-1", loaded, {"step": 1})
+    removed: list[str] = []
+    remove = shutil.rmtree
+
+    def watched(path: Path, **options: Any) -> None:
+        removed.append(Path(path).name)
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    save_checkpoint(folder, loaded, {"step": 2})
+    assert removed
+    assert all(name.endswith(PARTIAL) for name in removed)
+    assert json.loads((folder / "groupwise.json").read_text()) == {"step": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["stage-1"]

@@ -5,9 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from groupwise.cli.terminal import Terminal
+    from groupwise.launch.evaluate import Measured
 
 
 def evaluate(
@@ -19,7 +23,7 @@ def evaluate(
     run: Annotated[
         Path | None,
         typer.Option(
-            help="The checkpoint of the last finished stage of this run, or one of them: RUN/checkpoints/grpo-30."
+            help="The checkpoint of this run with the most updates, or the one given: RUN/checkpoints/grpo-30."
         ),
     ] = None,
     endpoint: Annotated[
@@ -71,6 +75,8 @@ def evaluate(
     if loaded is None:
         assert checkpoint is not None, "without a recipe there is a run"
         loaded = launch.recipe_of(checkpoint)
+    if checkpoint is not None and not as_json:
+        terminal.line(f"Measuring {checkpoint.folder} (policy version {checkpoint.policy_version}).")
     measured = launch.evaluate_any(
         launch.with_overrides(loaded, samples=samples, num_prompts=num_prompts),
         Quiet() if as_json else terminal,
@@ -83,12 +89,21 @@ def evaluate(
     if as_json:
         print(show.measured_json(measured))
         return
-    for line in show.measured_lines(measured):
-        terminal.line(line) if isinstance(line, str) else terminal.table(line)
+    _show(measured, terminal)
     for path in written or ():
         terminal.line(f"Written: {path}")
     asked = shlex.join(["groupwise", *sys.argv[1:]])
     terminal.line(show.next_command(measured, out=None if out is None else str(out), asked=asked))
+
+
+def _show(measured: Measured, terminal: Terminal) -> None:
+    from groupwise.launch.evaluate_show import measured_lines
+    from groupwise.launch.measure import unscored_warning
+
+    if warning := unscored_warning(measured.evaluation):
+        terminal.warning(f"{measured.facts['name']}: {warning}")
+    for line in measured_lines(measured):
+        terminal.line(line) if isinstance(line, str) else terminal.table(line)
 
 
 def _refuse_contradictions(recipe: Path | None, run: Path | None, model: str | None, endpoint: str | None) -> None:

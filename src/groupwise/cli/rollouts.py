@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -35,7 +35,8 @@ def rollouts(
 ) -> None:
     """Show what was sampled: steps, the groups of a step (--step), the answers of a group (--step and --prompt).
 
-    A group is live where some of its answers solve the task and some do not; only those teach GRPO anything.
+    A group is live where some of its answers solve the task and some do not; only those teach GRPO anything. Answers
+    with the same text stand together.
     """
     from groupwise.runs import read_run
     from groupwise.runs.rollout_view import groups_named, groups_of, history_of, overview, resolve_step
@@ -76,6 +77,8 @@ def _emit(values: object, show: object, as_json: bool) -> None:
 
 def _show_steps(console: Console, run: Path, stage: str | None, steps: Sequence[RecordedStep]) -> None:
     """A line a step of one stage; a line a stage where none is chosen."""
+    from groupwise.runs.record import EVALUATION
+
     rows: dict[str, list[RecordedStep]] = {}
     for one in steps:
         rows.setdefault(one.stage if stage is None else f"{one.stage}\0{one.step}", []).append(one)
@@ -84,7 +87,11 @@ def _show_steps(console: Console, run: Path, stage: str | None, steps: Sequence[
     for one in steps:
         if one.problem:
             _line(console, one.problem)
-    last = steps[-1]
+    last = [one for one in steps if not one.stage.startswith(EVALUATION)][-1:] or steps[-1:]
+    _next_step(console, run, stage, last[0])
+
+
+def _next_step(console: Console, run: Path, stage: str | None, last: RecordedStep) -> None:
     if stage is None:
         _line(console, f"Next: groupwise rollouts {run} --stage {last.stage} --step {last.step}")
     else:
@@ -153,17 +160,46 @@ def _show_answers(console: Console, groups: Sequence[RolloutGroup]) -> None:
         title = f"{group.task_id}, {group.stage} step {group.step}: {group.num_solved} of {group.num_scored} solved"
         _line(console, f"{title} ({group.state})")
         _line(console, group.rollouts[0].prompt or "(this run did not keep the prompt's text)")
-        answers = [(f"answer {i + 1} of {len(group.rollouts)}", one) for i, one in enumerate(group.rollouts)]
+        if group.gold:
+            _line(console, f"\n--- a right answer ---\n{group.gold}")
         if console.is_terminal:
-            console.print(_side_by_side(answers, console.width))
+            console.print(_side_by_side(_answers(group), console.width))
             continue
-        for name, rollout in answers:
-            _line(console, f"\n--- {name} ---\n{rollout.text}\n")
-            for line in _facts(rollout):
+        for answer in _answers(group):
+            _line(console, f"\n--- {answer.title} ---\n{answer.text}\n")
+            for line in answer.facts:
                 _line(console, f"  {line}")
 
 
-def _side_by_side(answers: Sequence[tuple[str, RecordedRollout]], width: int) -> RenderableType:
+class _Answer(NamedTuple):
+    """One text that was given, by one answer of the group or by several."""
+
+    title: str
+    text: str
+    facts: tuple[str, ...]
+    style: str
+
+
+def _answers(group: RolloutGroup) -> list[_Answer]:
+    """The different texts of a group. A fact that all answers with the text share stands once."""
+    answers = []
+    for places in group.by_text:
+        numbers = ", ".join(str(place + 1) for place in places)
+        of = f"of {len(group.rollouts)}"
+        title = f"answer {numbers} {of}" if len(places) == 1 else f"answers {numbers} {of}: the same text"
+        all_facts = {place: _facts(group.rollouts[place]) for place in places}
+        facts: dict[str, None] = {}
+        for place, own in all_facts.items():
+            for fact in own:
+                is_shared = all(fact in others for others in all_facts.values())
+                facts[fact if is_shared else f"answer {place + 1}: {fact}"] = None
+        outcomes = {group.rollouts[place].outcome for place in places}
+        style = "green" if outcomes == {True} else "red" if outcomes == {False} else "yellow"
+        answers.append(_Answer(title, group.rollouts[places[0]].text, tuple(facts), style))
+    return answers
+
+
+def _side_by_side(answers: Sequence[_Answer], width: int) -> RenderableType:
     from rich.panel import Panel
     from rich.table import Table
     from rich.text import Text
@@ -175,11 +211,10 @@ def _side_by_side(answers: Sequence[tuple[str, RecordedRollout]], width: int) ->
     for _ in range(columns):
         grid.add_column(ratio=1, overflow="fold")
     panels = []
-    for name, rollout in answers:
-        body = Text(printable(rollout.text) or "(empty)", overflow="fold")
-        body.append("\n\n" + "\n".join(printable(line) for line in _facts(rollout)), style="dim")
-        style = "green" if rollout.outcome else "yellow" if rollout.outcome is None else "red"
-        panels.append(Panel(body, title=Text(name), border_style=style, title_align="left"))
+    for answer in answers:
+        body = Text(printable(answer.text) or "(empty)", overflow="fold")
+        body.append("\n\n" + "\n".join(printable(line) for line in answer.facts), style="dim")
+        panels.append(Panel(body, title=Text(answer.title), border_style=answer.style, title_align="left"))
     for start in range(0, len(panels), columns):
         row = panels[start : start + columns]
         grid.add_row(*row, *[""] * (columns - len(row)))

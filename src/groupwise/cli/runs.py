@@ -20,7 +20,10 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="The output_dir of a recipe, or one run.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
 ) -> None:
-    """List the runs of a folder, the newest last: state, steps, held-out pass rate before and after, size."""
+    """List the runs of a folder, the newest last: state, steps, held-out pass rate before and after, size.
+
+    A folder without runs is no error: it says so, and the exit code is 0. A folder that is missing is one (2).
+    """
     from rich.console import Console
 
     from groupwise.runs.listing import list_runs

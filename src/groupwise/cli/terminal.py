@@ -121,11 +121,15 @@ class Terminal:
         """The table at the end of a run, where it is, how to load what was trained, and the command to go on with."""
         from groupwise.models.reward_files import FACTS_FILE
         from groupwise.runs import stage_table
+        from groupwise.training.checkpoint import PARTIAL
 
         self.table(stage_table(summary.stages))
+        for line in _reward_model_lines(directory):
+            self.line(line)
         self.line(f"Run directory: {directory.path}")
         # a reward model has no LM head: its stage has named its folder, and this command would make up a random one
-        policies = [folder for folder in directory.checkpoints.iterdir() if not (folder / FACTS_FILE).is_file()]
+        folders = [folder for folder in directory.checkpoints.iterdir() if not folder.name.endswith(PARTIAL)]
+        policies = [folder for folder in folders if not (folder / FACTS_FILE).is_file()]
         checkpoints = sorted(policies, key=lambda p: p.stat().st_mtime)
         if checkpoints:
             self.line("Load the trained model:")
@@ -144,3 +148,13 @@ class Terminal:
             self._console.print(what, **options)
         except OSError:  # the terminal is gone, and the run is not: it goes on without being seen
             self._console.quiet = True
+
+
+def _reward_model_lines(directory: RunDirectory) -> list[str]:
+    """What each reward_model stage of the run says of its held-out pairs, the newest time it was trained."""
+    from groupwise.launch.reward_model_stage import heldout_line
+    from groupwise.runs import read_events
+
+    events = read_events(directory.events) if directory.events.exists() else []
+    newest = {str(event["stage"]): event for event in events if event.get("event") == "reward_model"}
+    return [heldout_line(stage, event) for stage, event in newest.items()]

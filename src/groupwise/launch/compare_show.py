@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 
 from groupwise.errors import DataError
+from groupwise.pages import format_fixed
 from groupwise.runs.comparison.compare import Comparison, RateComparison
 from groupwise.runs.comparison.page import (
     TableParts,
@@ -82,10 +83,11 @@ def needed_sentence(found: RateComparison) -> str:
     spread = variance([p.change for p in found.prompts])
     estimate = (z + normal.inv_cdf(POWER)) ** 2 * spread / difference**2 + z * z / 2
     needed = max(len(found.prompts) + 1, math.ceil(min(estimate, 2.0 * MANY)))
+    seen = format_fixed(100 * difference, 1, signed=True)
     number = f"more than {MANY:,}" if needed > MANY else f"about {needed:,}"
     return (
-        f"If the true difference is what was seen ({100 * difference:+.1f} points, {found.kind}), {number} prompts "
-        f"would be needed to see it with {POWER:.0%} chance."
+        f"If the true difference is what was seen ({seen} points, {found.kind}), {number} prompts would be "
+        f"needed to see it with {POWER:.0%} chance."
     )
 
 
@@ -105,13 +107,18 @@ def comparison_lines(comparisons: Sequence[Comparison]) -> Iterator[str | Render
     yield from dict.fromkeys(f"Warning: {warning}" for c in comparisons for warning in c.warnings)
     for comparison in comparisons:
         yield f"{comparison.second} against {comparison.first}: {comparison.verdict}."
+        if comparison.variety:
+            yield f"{comparison.variety}."
         yield from left_out_sentences(comparison)
     yield from notes_of(comparisons)
-    yield _rich("On the same prompts; differences in points", _for_terminal(rates_table(comparisons)))
+    level = f"{comparisons[0].main.confidence:.0%}"
+    yield _rich(
+        f"On the same prompts; differences in points with {level} intervals", _for_terminal(rates_table(comparisons))
+    )
     yield f"{p_value_sentence(comparisons)} {_bootstrap_sentence(comparisons)}"
     lengths = lengths_table(comparisons)
     if lengths[1]:
-        yield _rich("Tokens of answers to the same prompts", lengths)
+        yield _rich(f"Tokens of answers to the same prompts, with {level} intervals", lengths)
     for comparison in comparisons:
         main = comparison.main
         for word, changes in (("Regressions", main.regressions), ("Improvements", main.improvements)):

@@ -50,7 +50,9 @@ def warn_early(run: Run, stage: str, step: int, metrics: Mapping[str, float]) ->
         for finding in diagnose_early(read_run(run.directory.path)):
             if finding.name not in run.warned:
                 run.warned.add(finding.name)
-                run.display.warning(f"{stage}, step {step}: {finding.title} {finding.change}. [{finding.name}]")
+                run.display.warning(
+                    f"{stage}, step {step}: {finding.title} {finding.change}. [{finding.name}, {finding.severity}]"
+                )
     except _FAILURES as error:
         run.display.line(f"The steps so far could not be diagnosed ({type(error).__name__}: {error}).")
 

@@ -21,9 +21,10 @@ from groupwise.launch.measure import evaluate_heldout, evaluate_with, evaluation
 from groupwise.launch.verifiers import build_verifier
 from groupwise.models.reward_files import FACTS_FILE
 from groupwise.rollout.endpoint_engine import Endpoint, EndpointEngine
-from groupwise.runs import RunDirectory, StageSummary, read_stage_log, software_versions
+from groupwise.runs import RunDirectory, StageSummary, software_versions
 from groupwise.runs.eval_files import EvaluatedModel, write_evaluation
 from groupwise.training import Evaluation
+from groupwise.training.checkpoint import PARTIAL
 from groupwise.types import Prompt
 from groupwise.verifiers import TaskVerifier
 
@@ -220,29 +221,32 @@ def with_overrides(recipe: Recipe, *, samples: int | None = None, num_prompts: i
 
 
 def find_checkpoint(path: str | Path) -> Checkpoint:
-    """A checkpoint of a run: RUN is its last finished stage's, or the newest; RUN/checkpoints/grpo-30 is that one.
+    """A checkpoint of a run: RUN means the one with the most updates, whether its stage is finished or not;
+    RUN/checkpoints/grpo-30 is that one. What a process left half-written when it died is none.
 
     Raises:
-        DataError: if there is no run or no checkpoint of a policy at this path.
+        DataError: if there is no run or no whole checkpoint of a policy at this path.
     """
     given = Path(path)
     if (given / STATE_FILE).is_file() and given.parent.name == "checkpoints":
         return _checkpoint(RunDirectory.open(given.parent.parent), given)
     run = RunDirectory.open(given)
-    log = read_stage_log(run) if run.stages.exists() else None
-    finished = [stage.weights for stage in log.finished if stage.weights] if log is not None else []
-    saved = sorted(
-        (folder for folder in run.checkpoints.glob("*") if (folder / STATE_FILE).is_file() and _is_policy(folder)),
-        key=lambda folder: (folder.stat().st_mtime, folder.name),
-    )
-    if finished and (run.path / finished[-1] / STATE_FILE).is_file():
-        return _checkpoint(run, run.path / finished[-1])
+    saved, damaged = [], ""
+    for folder in run.checkpoints.glob("*"):
+        if not (folder / STATE_FILE).is_file() or not _is_policy(folder) or folder.name.endswith(PARTIAL):
+            continue
+        try:
+            saved.append(_checkpoint(run, folder))
+        except DataError as error:  # an older one that is whole will do
+            damaged = str(error)
+    if not saved and damaged:
+        raise DataError(damaged)
     if not saved:
         raise DataError(
             f"{str(path)!r} has no checkpoint of its policy yet; wait for its first stage to end, or measure the model "
             f"that it started from: groupwise eval {run.recipe}"
         )
-    return _checkpoint(run, saved[-1])
+    return max(saved, key=lambda found: (found.policy_version, found.folder.stat().st_mtime, found.folder.name))
 
 
 def recipe_of(checkpoint: Checkpoint) -> Recipe:
@@ -255,6 +259,10 @@ def recipe_of(checkpoint: Checkpoint) -> Recipe:
 
 
 def _checkpoint(run: RunDirectory, folder: Path) -> Checkpoint:
+    if folder.name.endswith(PARTIAL):
+        raise DataError(
+            f"{str(folder)!r} was not written to its end: its process died; give another checkpoint, or the run folder"
+        )
     if not _is_policy(folder):
         raise DataError(
             f"{str(folder)!r} is a reward model, which writes nothing; give a checkpoint of a stage that trains the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,9 +143,24 @@ def _to_its_end(run: Run) -> tuple[RunDirectory, RunSummary]:
             run_stages(run)
     finally:
         close_run(run)
+        if line := how_to_go_on(run):
+            run.display.line(line)
     if run.no_signal and run.policy_version == 0:
         raise DataError(f"no step was done. {run.no_signal}\n  What was sampled: {run.directory.path}")
     return run.directory, summary_of(run)
+
+
+def how_to_go_on(run: Run) -> str:
+    """The command for the stages that are left after an early end; empty where there are none, or where the budget is
+    spent, so that nothing would be done."""
+    left = [stage.name for stage in run.recipe.stages[max(0, len(run.log.finished) - 1) :]]
+    if not left or (run.spending.is_used_up and not run.stop_asked):
+        return ""
+    command = f"groupwise train --resume {shlex.quote(str(run.directory.path))}"
+    if run.no_signal and not run.stop_asked:
+        how = "To go on with other [[stages]] settings; all else needs a new run"
+        return f"Left: {', '.join(left)}. {how}:\n  {command} RECIPE"
+    return f"Left: {', '.join(left)}. To go on:\n  {command}"
 
 
 def prepare(

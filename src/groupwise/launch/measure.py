@@ -15,9 +15,13 @@ from groupwise.launch.assemble import Policy, RenderedSets, RenderedTasks, evalu
 from groupwise.launch.display import Display
 from groupwise.rollout import Engine
 from groupwise.runs import KRate, StageSummary, clustered_wilson, k_rates, pass_all_k, wilson
+from groupwise.runs.summary import UNSCORED_TOLD, judged_note
 from groupwise.training import Evaluation, evaluate_tasks
 from groupwise.training.batch import derive_seed
-from groupwise.types import Verifier
+from groupwise.types import Group, Verifier
+
+UNSCORED_REASON = 200
+"""Characters of a verifier's reason that a warning shows."""
 
 
 def evaluate_heldout(
@@ -66,6 +70,30 @@ def summarise(name: str, evaluation: Evaluation, heldout: RenderedTasks, train_s
         mean_length_wrong=evaluation.mean_length(right=False),
         truncated_frac=evaluation.truncated_frac,
         seconds=train_seconds + evaluation.seconds,
+        judged_frac=judged_frac(evaluation.groups or evaluation.greedy_groups),
+        greedy_judged_frac=judged_frac(evaluation.greedy_groups),
+    )
+
+
+def judged_frac(groups: Sequence[Group]) -> float:
+    """Share of the completions that have a verdict; 1 where there are no completions."""
+    total = sum(len(group.rollouts) for group in groups)
+    return sum(group.num_scored for group in groups) / total if total else 1.0
+
+
+def unscored_warning(evaluation: Evaluation) -> str:
+    """What to think of rates that leave out more than UNSCORED_TOLD of the completions; empty where they do not."""
+    groups = (*evaluation.groups, *evaluation.greedy_groups)
+    if min(judged_frac(evaluation.groups), judged_frac(evaluation.greedy_groups)) >= 1 - UNSCORED_TOLD:
+        return ""
+    total = sum(len(group.rollouts) for group in groups)
+    unscored = evaluation.num_unscored + evaluation.num_greedy_unscored
+    lost = (one for group in groups for one in group.rollouts if one.verdict.outcome is None)
+    reason = " ".join(next(lost).verdict.reason.split())[:UNSCORED_REASON]
+    return (
+        f"{unscored / total:.0%} of the completions ({unscored} of {total}) have no verdict, so that the rates are of "
+        "the rest alone. They are too high where the verifier fails more often on wrong answers, too low where it "
+        f"fails more often on right ones. First reason: {reason or 'none was given'}"
     )
 
 
@@ -125,13 +153,14 @@ def evaluation_line(evaluation: Evaluation, summary: StageSummary) -> str:
     parts = []
     if evaluation.groups:
         low, high = summary.interval.low, summary.interval.high
-        rate = "unknown" if math.isnan(summary.pass_rate) else f"{summary.pass_rate:.1%} [{low:.1%}, {high:.1%}]"
+        known = f"{summary.pass_rate:.1%} [{low:.1%}, {high:.1%}]{judged_note(summary.judged_frac)}"
+        rate = "unknown" if math.isnan(summary.pass_rate) else known
         parts.append(f"held-out pass rate {rate} at temperature {_temperature(evaluation)}")
         pass_at, pass_all = (rates[-1] for rates in pass_rates_by_k(evaluation))
         if pass_at.k > 1 and pass_at.num_prompts:
             parts.append(f"pass@{pass_at.k} {pass_at.rate:.1%}, pass^{pass_all.k} {pass_all.rate:.1%}")
     if summary.greedy_pass_rate is not None:
-        parts.append(f"greedy {summary.greedy_pass_rate:.1%}")
+        parts.append(f"greedy {summary.greedy_pass_rate:.1%}{judged_note(summary.greedy_judged_frac)}")
     elif evaluation.greedy_groups:
         parts.append("greedy unknown")
     if evaluation.success_reward is not None:

@@ -16,6 +16,7 @@ from groupwise.launch.measure import (
     evaluation_line,
     peak_memory_bytes,
     summarise,
+    unscored_warning,
 )
 from groupwise.launch.recording import build_recorder, close_recorder
 from groupwise.launch.run_plan import RunPlan
@@ -124,6 +125,8 @@ def measure(run: Run, name: str, train_seconds: float, *, final: bool = True) ->
     for recorded, groups in ((stage, evaluation.groups), (stage + GREEDY, evaluation.greedy_groups)):
         if groups:
             run.recorder.rollouts(recorded, run.policy_version, groups, _no_advantages(groups))
+    if warning := unscored_warning(evaluation):
+        run.display.warning(f"{name}: {warning}")
     run.display.line(f"{name}: {evaluation_line(evaluation, summary)}")
     watch_lengths(run, name, evaluation)
     watch_hacking(run, name, evaluation)

@@ -23,7 +23,7 @@ from groupwise.launch.select import sometimes_solved
 from groupwise.launch.spending import SPENT
 from groupwise.launch.stage_watch import StageWatch
 from groupwise.models import ScoredSequence
-from groupwise.runs import BASE, write_summary
+from groupwise.runs import BASE, StageSummary, write_summary
 from groupwise.training import StageOptions, run_stage
 from groupwise.training.algorithm import Algorithm
 from groupwise.training.loop import StageOutcome
@@ -197,9 +197,13 @@ def _train_reward_model(run: Run, stage: StageSection) -> bool:
         should_stop=lambda: run.stop_asked or run.spending.is_used_up,
     )
     if run.summaries:  # none where evaluation.base leaves the base out
-        run.summaries.append(replace(run.summaries[-1], name=stage.name, seconds=time.monotonic() - started))
+        run.summaries.append(_unchanged(run.summaries[-1], stage.name, time.monotonic() - started))
     write_summary(run.directory.summary, summary_of(run))
     return done.outcome.steps_done == stage.steps
+
+
+def _unchanged(before: StageSummary, name: str, seconds: float) -> StageSummary:
+    return replace(before, name=name, seconds=seconds, is_policy_unchanged=True)
 
 
 def _train(

@@ -24,6 +24,7 @@ from groupwise.launch.display import Display
 from groupwise.launch.held_back import judge_again, proves_golds, unusable
 from groupwise.runs import Interval, RunDirectory, read_events
 from groupwise.runs.monitors.hacking import (
+    CONFIDENCE,
     MAX_EXAMPLES,
     Gap,
     GradedTwice,
@@ -323,10 +324,20 @@ def _agreement(name: str, gap: Gap) -> str:
     total = gap.num_completions + gap.num_unscored
     if math.isnan(gap.gap) or gap.num_unscored > UNSCORED_SHARE * total:
         return f"{name}: the held-back grader could not judge {gap.num_unscored} of {total} completions"
+    low, high = 100 * gap.interval.low, 100 * gap.interval.high
     return (
-        f"{name}: the held-back grader pays {gap.held_back:.1%} of the same completions "
-        f"(gap {gap.gap:+.1%} [{gap.interval.low:+.1%}, {gap.interval.high:+.1%}])"
+        f"{name}: the held-back grader, which training never sees, pays {gap.held_back:.1%} of the same completions, "
+        f"and the verifier {gap.paid:.1%}: {_verdict(gap)} (difference {100 * gap.gap:+.1f} points, "
+        f"{CONFIDENCE:.0%} interval {low:+.1f} to {high:+.1f})"
     )
+
+
+def _verdict(gap: Gap) -> str:
+    if gap.interval.low <= 0 <= gap.interval.high:
+        return "no sign that rewards are found and not earned"
+    if gap.interval.high < 0:
+        return "it is the milder of the two, so it says little about rewards that are found and not earned"
+    return "they differ, by no more than the recipe allows or two graders may"
 
 
 def _texts(groups: Sequence[Group]) -> list[list[str]]:

@@ -9,60 +9,10 @@ rows is shown as a sentence. `drawing.py` makes a picture of the record.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
-MAX_ROWS = 5000
-"""What a reader can tell apart, and what keeps a page of several charts below 2 MB."""
-MAX_SERIES = 14
-"""Seven colours, whole and dashed."""
-
-Row = Mapping[str, Any]
-Mark = Literal["line", "bar", "histogram", "interval", "column"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
-    """One axis: Axis(title="time (s)", log=True)."""
-
-    title: str
-    """With the unit in parentheses."""
-    log: bool = False
-    format: str = ""
-    """A d3 number format, such as ".0%" for shares; empty: chosen from the numbers."""
-    bounds: tuple[float, float] | None = None
-    """What the axis shows at least; None: what the numbers need."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """One chart, ready to be drawn. Made by the functions of this module."""
-
-    mark: Mark
-    title: str
-    caption: str
-    x: Axis
-    y: Axis
-    rows: tuple[dict[str, Any], ...]
-    """Columns x, y, low, high, series, label, bottom, top as far as the mark has them; tip0, tip1 ... for further
-    tooltips."""
-    series_title: str | None = None
-    """Heading of the legend; None: one series, no legend."""
-    series_order: tuple[str, ...] = ()
-    """Series in the order of colours, drawn here or not: so that one has the same colour in several charts."""
-    has_band: bool = False
-    stacked: bool = False
-    reference: float | None = None
-    """A value on the x axis that everything is compared with."""
-    tooltips: tuple[str, ...] = ()
-    """Titles of the columns tip0, tip1 ..."""
-    notes: tuple[str, ...] = ()
-    """What was left out."""
-    markers: tuple[tuple[float, str], ...] = ()
-    """Places on the x axis of lines and columns that have a name, such as the step where a stage begins."""
-    small: bool = False
-    """True: lower, and beside the next small one where the page is wide enough."""
+from groupwise.pages.chart import MAX_ROWS, MAX_SERIES, Axis, Chart, Row
 
 
 def line_chart(
@@ -76,6 +26,7 @@ def line_chart(
     series: str | None = None,
     series_title: str = "",
     band: tuple[str, str] | None = None,
+    single: str | None = None,
     log_x: bool = False,
     log_y: bool = False,
     x_format: str = "",
@@ -87,12 +38,14 @@ def line_chart(
 ) -> Chart:
     """Lines through the points (x, y), one for each value of `series`; `band` names the columns of an interval of y.
 
-    A row whose band is missing or cannot be drawn keeps its point. `markers` are (x, name) of vertical lines.
+    `single` names the values of which y is the smoothed course: they are faint points of the line's colour. A row whose
+    band or single value is missing or cannot be drawn keeps its place on the line. `markers` are (x, name) of vertical
+    lines.
 
     Raises:
         ValueError: empty title, a column that a row lacks, more than MAX_ROWS rows or MAX_SERIES series.
     """
-    _check(title, (x_title, y_title), rows, [x, y, *(band or ()), *([series] if series else []), *tooltips])
+    _check(title, (x_title, y_title), rows, [x, y, *(band or ()), *(n for n in (series, single) if n), *tooltips])
     drawn = []
     for row in rows:
         kept = {"x": _number(row[x], log=log_x), "y": _number(row[y], log=log_y)}
@@ -102,6 +55,8 @@ def line_chart(
             low, high = _number(row[band[0]], log=log_y), _number(row[band[1]], log=log_y)
             if low is not None and high is not None:
                 kept |= {"low": low, "high": high}
+        if single is not None and (point := _number(row[single], log=log_y)) is not None:
+            kept["single"] = point
         drawn.append(kept | _series(row, series) | _tips(row, tooltips))
     return Chart(
         mark="line",
@@ -112,6 +67,7 @@ def line_chart(
         rows=_limited(drawn, title),
         series_title=(series_title or series) if series else None,
         has_band=any("low" in row for row in drawn),
+        has_points=any("single" in row for row in drawn),
         tooltips=tuple(tooltips),
         notes=_left_out(len(rows) - len(drawn), log=log_x or log_y),
         markers=tuple(markers),

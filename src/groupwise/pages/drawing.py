@@ -15,7 +15,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from groupwise.pages.charts import Axis, Chart, distinct
+from groupwise.pages.chart import Axis, Chart
+from groupwise.pages.charts import distinct
 
 if TYPE_CHECKING:
     import altair as alt
@@ -35,6 +36,8 @@ _LEGEND_CHARACTERS = 44
 """What fits beside each other in the legend on a phone."""
 _FEW_POINTS = 40
 """Per series: up to here every point is marked."""
+_FAINT = 0.3
+"""Opacity of single values behind their smoothed course."""
 _FEW_TICKS = 8
 """Up to here a logarithmic axis marks the values that were given."""
 
@@ -72,14 +75,17 @@ def _lines(chart: Chart, base: alt.Chart) -> alt.LayerChart | alt.FacetChart:
     shared: list[Any] = [x, *_color(chart)]
     points_per_series = len(chart.rows) / max(1, len(distinct(chart.rows, "series")))
     # Points that cannot be seen still answer the pointer; a line alone would show its first point everywhere.
-    opacity = 1.0 if points_per_series <= _FEW_POINTS else 0.0
+    opacity = 1.0 if points_per_series <= _FEW_POINTS and not chart.has_points else 0.0
     layers: list[Any] = []
     if chart.has_band:
         area = base.mark_area(opacity=0.18)
         layers.append(area.encode(*shared, _y(chart, "low:Q"), alt.Y2("high:Q")))
+    told = _tooltips(chart, ("series", "x", "y", "single", "low", "high"))
+    if chart.has_points:
+        singles = base.mark_circle(size=22, opacity=_FAINT)
+        layers.append(singles.encode(*shared, _y(chart, "single:Q"), tooltip=told))
     layers.append(base.mark_line(strokeWidth=2).encode(*shared, y, *_dash(chart)))
-    points = base.mark_circle(size=36, opacity=opacity)
-    layers.append(points.encode(*shared, y, tooltip=_tooltips(chart, ("series", "x", "y", "low", "high"))))
+    layers.append(base.mark_circle(size=36, opacity=opacity).encode(*shared, y, tooltip=told))
     return alt.layer(*_markers(chart), *layers)
 
 
@@ -188,7 +194,7 @@ def _y(chart: Chart, field: str) -> alt.Y:
     import altair as alt
 
     axis, values = chart.y, {row["y"] for row in chart.rows}
-    if len(values) == 1 and axis.bounds is None and not (axis.log or chart.has_band):
+    if len(values) == 1 and axis.bounds is None and not (axis.log or chart.has_band or chart.has_points):
         # a constant alone leaves the axis without a width, and its one tick reads 0 whatever it is
         (value,) = values
         axis = replace(axis, bounds=(min(0.0, 2 * value), max(0.0, 2 * value) if value else 1.0))
@@ -270,6 +276,7 @@ def _tooltips(chart: Chart, columns: tuple[str, ...]) -> list[alt.Tooltip]:
         "y": (chart.y.title, chart.y.format),
         "low": (f"{value}, from", value_format),
         "high": (f"{value}, to", value_format),
+        "single": (f"{value}, this step alone", value_format),
         "series": (chart.series_title or "", ""),
         "label": (chart.y.title, ""),
     }

@@ -30,3 +30,12 @@ def format_number(value: float | None) -> str:
     decimals = max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(size)))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_fixed(value: float, decimals: int, *, signed: bool = False) -> str:
+    """(4.26, 1) -> 4.3;  signed: +4.3;  (-0.04, 1) -> 0.0, not -0.0
+
+    For numbers that stand beside each other, such as the ends of an interval. None of them is "-0".
+    """
+    rounded = round(value, decimals) + 0.0  # -0.0 + 0.0 is 0.0
+    return f"{rounded:{'+' if signed else ''}.{decimals}f}"

@@ -15,7 +15,7 @@ from html import escape
 from importlib import resources
 from itertools import groupby
 
-from groupwise.pages.charts import Chart
+from groupwise.pages.chart import Chart
 from groupwise.pages.drawing import javascript, vega_lite
 from groupwise.pages.formatting import format_number
 from groupwise.pages.page import Board, Card, Cell, Fact, Listing, Notice, Page, Section, Table

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from groupwise.pages.charts import Chart
+from groupwise.pages.chart import Chart
 
 Tone = Literal["plain", "good", "warning", "problem"]
 """How something is marked, with a colour and never by the colour alone."""

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from groupwise.errors import DataError
-from groupwise.runs.record import EVALUATION, NO_SIGNAL, RecordedRollout, RunRecord
+from groupwise.runs.record import EVALUATION, GREEDY, NO_SIGNAL, RecordedRollout, RunRecord
 
 LEFT_OUT = {
     "unscored": "the verifier failed on it, so it has no reward",
@@ -88,6 +88,19 @@ class RolloutGroup:
         tokens = [rollout.num_tokens for rollout in self.rollouts]
         return min(tokens), fmean(tokens), max(tokens)
 
+    @property
+    def gold(self) -> str:
+        """A right answer to the prompt; empty where nobody knows one."""
+        return next((rollout.gold for rollout in self.rollouts if rollout.gold), "")
+
+    @property
+    def by_text(self) -> list[list[int]]:
+        """The places of the answers, from 0, those with the same text together; in the order of their first."""
+        places: dict[str, list[int]] = {}
+        for place, rollout in enumerate(self.rollouts):
+            places.setdefault(rollout.text, []).append(place)
+        return list(places.values())
+
     def as_json(self) -> dict[str, Any]:
         """What the line of the group says."""
         shortest, mean, longest = self.lengths
@@ -109,6 +122,7 @@ class RolloutGroup:
         """The line of the group with its prompt and every answer."""
         return self.as_json() | {
             "prompt": self.rollouts[0].prompt,
+            "gold": self.gold,
             "rollouts": [asdict(rollout) for rollout in self.rollouts],
         }
 
@@ -133,14 +147,14 @@ class RecordedStep:
 
 
 def overview(record: RunRecord, stage: str | None = None) -> list[RecordedStep]:
-    """Every step whose rollouts were recorded, by stage and step; of one stage where it is given.
+    """Every step whose rollouts were recorded; of one stage where it is given. What training sampled comes first, in
+    the order of the recipe's stages, then the evaluations in the order of time, which is that of their policy versions.
 
     Raises:
         DataError: if nothing was recorded, or not of that stage.
     """
     steps = _recorded(record)
-    if stage is not None and stage not in {name for name, _ in steps}:
-        raise DataError(f"no rollouts of stage {stage!r} are on record{_known([name for name, _ in steps], stage)}")
+    _refuse_unknown_stage(steps, stage)
     return [_recorded_step(record, *place) for place in steps if stage in (None, place[0])]
 
 
@@ -152,8 +166,7 @@ def resolve_step(record: RunRecord, stage: str | None, step: int | None) -> tupl
         DataError: if there is none, or more than one; it names those there are.
     """
     steps = _recorded(record)
-    if stage is not None and stage not in {name for name, _ in steps}:
-        raise DataError(f"no rollouts of stage {stage!r} are on record{_known([name for name, _ in steps], stage)}")
+    _refuse_unknown_stage(steps, stage)
     there = [place for place in steps if stage in (None, place[0]) and step in (None, place[1])]
     if not there:
         numbers = [number for name, number in steps if stage in (None, name)]
@@ -251,7 +264,35 @@ def _recorded(record: RunRecord) -> list[tuple[str, int]]:
     steps = record.recorded()
     if not steps:
         raise DataError(f"{record.name} has no rollouts on record yet; `groupwise runs` says how far it is")
-    return steps
+    names = [str(table.get("name")) for table in record.stages]
+    measured = [str(event.get("name")).replace(" ", "-") for event in record.events_named("evaluation")]
+    return sorted(steps, key=lambda place: _when(place, names, measured))
+
+
+def _when(place: tuple[str, int], names: Sequence[str], measured: Sequence[str]) -> tuple[int, int, int, str, int]:
+    """Sorts by training or evaluation, then by time: a stage by its place in the recipe (its best-of-n and no-signal
+    files with it), an evaluation by its policy version, and those of one version as the events have them."""
+    stage, step = place
+    if stage.startswith(EVALUATION):
+        name = stage.removeprefix(EVALUATION)
+        known = name if name in measured else name.removesuffix(GREEDY)
+        return 1, step, measured.index(known) if known in measured else len(measured), stage, step
+    own = [i for i, name in enumerate(names) if stage == name or stage.startswith(f"{name}-")]
+    exact = [i for i in own if names[i] == stage]
+    return 0, (exact or own or [len(names)])[0], 0, stage, step
+
+
+def _refuse_unknown_stage(steps: Sequence[tuple[str, int]], stage: str | None) -> None:
+    """Raises DataError with all training stages, then the evaluations nearest to what was asked for."""
+    names = list(dict.fromkeys(name for name, _ in steps))
+    if stage is None or stage in names:
+        return
+    trained = [name for name in names if not name.startswith(EVALUATION)]
+    held_out = [name for name in names if name.startswith(EVALUATION)]
+    there = f"; there are {', '.join(map(printable, trained))}" if trained else ""
+    more = _known(held_out, stage).removeprefix("; there are ") if held_out else ""
+    evaluations = f"{'; and of evaluations ' if trained else '; there are '}{more}" if more else ""
+    raise DataError(f"no rollouts of stage {stage!r} are on record{there}{evaluations}")
 
 
 def _recorded_step(record: RunRecord, stage: str, step: int) -> RecordedStep:

@@ -24,6 +24,10 @@ from groupwise.runs.intervals import Interval
 
 _PACKAGES = ("torch", "transformers", "groupwise")
 
+UNSCORED_TOLD = 0.05
+"""Share of completions without a verdict above which a rate says so beside itself. What is left out may move the rate
+by as much; the interval of 200 prompts reaches 7 points to each side."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSummary:
@@ -55,6 +59,12 @@ class StageSummary:
     """Share of completions cut at the token limit, 0..1."""
     seconds: float
     """Wall-clock time of the stage, its evaluation included."""
+    judged_frac: float = 1.0
+    """Share of the sampled completions that have a verdict, 0..1: pass_rate is of these."""
+    greedy_judged_frac: float = 1.0
+    """The same of the greedy ones."""
+    is_policy_unchanged: bool = False
+    """True of a reward_model stage: nothing was measured, and the numbers are those of the row before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +132,13 @@ def stage_table(stages: Sequence[StageSummary]) -> Table:
     for heading in ("pass rate", "greedy", "prompts", "right", "wrong", "cut", "time"):
         rows.add_column(heading, justify="right", no_wrap=True)
     for stage in stages:
+        if stage.is_policy_unchanged:
+            rows.add_row(stage.name, "policy unchanged", *[""] * 5, _duration(stage.seconds))
+            continue
         rows.add_row(
             stage.name,
-            _rate(stage.pass_rate, stage.interval),
-            _rate(stage.greedy_pass_rate, stage.greedy_interval),
+            _rate(stage.pass_rate, stage.interval) + judged_note(stage.judged_frac),
+            _rate(stage.greedy_pass_rate, stage.greedy_interval) + judged_note(stage.greedy_judged_frac),
             str(stage.num_prompts),
             _length(stage.mean_length_right),
             _length(stage.mean_length_wrong),
@@ -133,6 +146,11 @@ def stage_table(stages: Sequence[StageSummary]) -> Table:
             _duration(stage.seconds),
         )
     return rows
+
+
+def judged_note(judged_frac: float) -> str:
+    """ " of 59% judged" behind a rate that leaves out more than UNSCORED_TOLD; else empty."""
+    return f" of {judged_frac:.0%} judged" if judged_frac < 1 - UNSCORED_TOLD else ""
 
 
 def _stage(fields: dict[str, Any]) -> StageSummary:

@@ -14,6 +14,9 @@ from groupwise.errors import DataError
 from groupwise.models.loading import LoadedModel
 from groupwise.models.lora import adapted_layers, merged_state_dict, save_adapter
 
+PARTIAL = ".partial"
+"""End of the name of a folder that is being written, or removed; it is no checkpoint."""
+
 
 def save_checkpoint(
     folder: Path, loaded: LoadedModel, state: Mapping[str, Any], *, save_beside: Callable[[Path], None] | None = None
@@ -38,7 +41,7 @@ def save_checkpoint(
 def _save(
     folder: Path, loaded: LoadedModel, state: Mapping[str, Any], save_beside: Callable[[Path], None] | None
 ) -> Path:
-    partial = folder.with_name(folder.name + ".partial")
+    partial = folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     if adapted_layers(loaded.model):
@@ -50,6 +53,12 @@ def _save(
     if save_beside is not None:
         save_beside(partial)
     (partial / "groupwise.json").write_text(json.dumps(state, indent=1))
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    if folder.exists():  # a folder half removed must not bear the name of a whole one
+        old = folder.with_name(folder.name + ".old" + PARTIAL)
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+        partial.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        partial.rename(folder)
     return folder

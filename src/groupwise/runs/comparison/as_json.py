@@ -35,6 +35,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "first": comparison.first,
         "second": comparison.second,
         "verdict": comparison.verdict,
+        "variety": comparison.variety,
         "sampled": rates(comparison.sampled),
         "greedy": rates(comparison.greedy),
         "pass_at": [
@@ -45,6 +46,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
                 "difference": row.difference.difference,
                 "interval": [row.difference.interval.low, row.difference.interval.high],
                 "num_prompts": row.difference.num_prompts,
+                "is_distinguishable": row.is_distinguishable,
             }
             for row in comparison.pass_at
         ],

@@ -19,12 +19,13 @@ from statistics import fmean
 from typing import Literal
 
 from groupwise.errors import DataError
+from groupwise.pages import format_fixed
 from groupwise.runs.comparison.bootstrap import bootstrap_mean, sign_flip_test
 from groupwise.runs.comparison.mcnemar import McNemar, mcnemar
 from groupwise.runs.comparison.paired import PairedDifference, paired_difference
+from groupwise.runs.comparison.variety import PassAtKDifference, pass_at_differences, variety_sentence
 from groupwise.runs.evaluation_record import Attempts, EvaluationRecord
 from groupwise.runs.intervals import Interval
-from groupwise.runs.pass_at_k import k_values, pass_at_k
 
 SETTING_NAMES = {
     "success": "rules of success",
@@ -89,14 +90,16 @@ class RateComparison:
     def verdict(self) -> str:
         """One sentence without a full stop."""
         found = self.difference
-        low, high, on = 100 * found.interval.low, 100 * found.interval.high, f"on {found.num_prompts} prompts"
+        low, high, on = found.interval.low, found.interval.high, f"on {found.num_prompts} prompts"
         if not self.is_distinguishable:
             corrected = ", corrected for several comparisons" if found.is_distinguishable else ""
-            points = f"{100 * found.difference:+.1f} points [{low:.1f}, {high:.1f}]"
+            points = f"{format_fixed(100 * found.difference, 1, signed=True)} points {_ends(low, high)}"
             return f"not distinguishable{corrected}: the difference is {points} {on}"
         if found.difference > 0:
-            return f"{self.second_label} is better by {100 * found.difference:.1f} points [{low:.1f}, {high:.1f}] {on}"
-        return f"{self.first_label} is better by {-100 * found.difference:.1f} points [{-high:.1f}, {-low:.1f}] {on}"
+            points = f"{100 * found.difference:.1f} points {_ends(low, high)}"
+            return f"{self.second_label} is better by {points} {on}"
+        points = f"{-100 * found.difference:.1f} points {_ends(-high, -low)}"
+        return f"{self.first_label} is better by {points} {on}"
 
     @property
     def regressions(self) -> tuple[PromptChange, ...]:
@@ -107,16 +110,6 @@ class RateComparison:
     def improvements(self) -> tuple[PromptChange, ...]:
         """Prompts with a higher rate on the second side, the best first."""
         return tuple(sorted((p for p in self.prompts if p.change > 0), key=lambda p: (-p.change, p.task_id)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassAtKDifference:
-    """pass@k of both sides over the prompts with k scored samples on both: second minus first."""
-
-    k: int
-    first: float
-    second: float
-    difference: PairedDifference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +167,14 @@ class Comparison:
         """That of `main`, with the kind of answers where both kinds are there."""
         return self.main.verdict + (f" ({self.main.kind})" if self.sampled and self.greedy else "")
 
+    @property
+    def variety(self) -> str:
+        """What pass@k of the largest k says that the verdict does not, a sentence without a full stop; else empty."""
+        if self.sampled is None:
+            return ""
+        found = self.sampled
+        return variety_sentence(found.difference, self.pass_at, is_sure=found.is_distinguishable, who=self.second)
+
 
 def compare_evaluations(
     first: EvaluationRecord, second: EvaluationRecord, *, confidence: float = 0.95, seed: int = 0
@@ -230,7 +231,10 @@ def compare_many(
     if len(found) == 1:
         return tuple(found)
     sampled, greedy = _corrected([c.sampled for c in found]), _corrected([c.greedy for c in found])
-    return tuple(replace(c, sampled=s, greedy=g) for c, s, g in zip(found, sampled, greedy, strict=True))
+    return tuple(
+        replace(c, sampled=s, greedy=g, pass_at=_pass_at(s, confidence, len(found)))
+        for c, s, g in zip(found, sampled, greedy, strict=True)
+    )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -284,25 +288,13 @@ def _outcome_test(prompts: Sequence[PromptChange]) -> McNemar:
     )
 
 
-def _pass_at(sampled: RateComparison | None, confidence: float) -> tuple[PassAtKDifference, ...]:
+def _pass_at(
+    sampled: RateComparison | None, confidence: float, num_comparisons: int = 1
+) -> tuple[PassAtKDifference, ...]:
     prompts = () if sampled is None else sampled.prompts
-    least = [min(p.first.scored, p.second.scored) for p in prompts]
-    rows = []
-    for k in k_values(max(least, default=0)):
-        usable = [p for p, samples in zip(prompts, least, strict=True) if samples >= k]
-        if k == 1 or not usable:
-            continue
-        first = {p.task_id: pass_at_k(p.first.scored, p.first.solved, k) for p in usable}
-        second = {p.task_id: pass_at_k(p.second.scored, p.second.solved, k) for p in usable}
-        rows.append(
-            PassAtKDifference(
-                k=k,
-                first=fmean(first.values()),
-                second=fmean(second.values()),
-                difference=paired_difference(first, second, confidence),
-            )
-        )
-    return tuple(rows)
+    first = {p.task_id: (p.first.solved, p.first.scored) for p in prompts}
+    second = {p.task_id: (p.second.solved, p.second.scored) for p in prompts}
+    return pass_at_differences(first, second, confidence=confidence, num_comparisons=num_comparisons)
 
 
 def _lengths(prompts: Sequence[PromptChange], confidence: float, seed: int) -> tuple[LengthDifference, ...]:
@@ -362,3 +354,7 @@ def _differ(task_id: str, texts: Sequence[Callable[[str], str | None]]) -> bool:
 
 def _count(side: EvaluationRecord) -> int:
     return len({*side.sampled, *side.greedy})
+
+
+def _ends(low: float, high: float) -> str:
+    return f"[{format_fixed(100 * low, 1)}, {format_fixed(100 * high, 1)}]"

@@ -14,6 +14,7 @@ from groupwise.pages import (
     Page,
     Section,
     Table,
+    format_fixed,
     histogram,
     points_with_intervals,
     render_page,
@@ -45,7 +46,11 @@ def comparison_page(comparisons: Sequence[Comparison], notes: Sequence[str] = ()
     first = comparisons[0]
     title = f"{first.second} against {first.first}" if len(comparisons) == 1 else f"Others against {first.first}"
     several = len(comparisons) > 1
-    lead = " ".join(f"{c.second}: {c.verdict}." if several else f"{_capital(c.verdict)}." for c in comparisons)
+    lead = " ".join(
+        (f"{c.second}: {c.verdict}." if several else f"{_capital(c.verdict)}.")
+        + (f" {c.variety}." if c.variety else "")
+        for c in comparisons
+    )
     sections = [_overview(comparisons, notes)]
     for comparison in comparisons:
         prefix = "" if len(comparisons) == 1 else f"{comparison.second}: "
@@ -74,7 +79,7 @@ def rates_table(comparisons: Sequence[Comparison]) -> TableParts:
                 f"pass@{row.k}",
                 f"{row.first:.1%}",
                 f"{row.second:.1%}",
-                f"{100 * row.difference.difference:+.1f}",
+                format_fixed(100 * row.difference.difference, 1, signed=True),
                 points(row.difference.interval),
                 None,
                 None,
@@ -94,8 +99,8 @@ def lengths_table(comparisons: Sequence[Comparison]) -> TableParts:
             row.what,
             round(row.first, 1),
             round(row.second, 1),
-            f"{row.difference:+.1f}",
-            f"{row.interval.low:+.1f} to {row.interval.high:+.1f}",
+            format_fixed(row.difference, 1, signed=True),
+            f"{format_fixed(row.interval.low, 1, signed=True)} to {format_fixed(row.interval.high, 1, signed=True)}",
             row.num_prompts,
         )
         for comparison in comparisons
@@ -107,7 +112,7 @@ def lengths_table(comparisons: Sequence[Comparison]) -> TableParts:
 def changes_table(changes: Sequence[PromptChange], limit: int = MAX_LISTED) -> TableParts:
     """One row a prompt, in the order given."""
     rows: list[tuple[Cell, ...]] = [
-        (c.task_id, _of(c.first), _of(c.second), f"{100 * c.change:+.0f}") for c in changes[:limit]
+        (c.task_id, _of(c.first), _of(c.second), format_fixed(100 * c.change, 0, signed=True)) for c in changes[:limit]
     ]
     return ("prompt", "first", "second", "points"), rows
 
@@ -121,7 +126,7 @@ def p_value_sentence(comparisons: Sequence[Comparison]) -> str:
 
 def points(interval: Interval) -> str:
     """-2.0 to +4.3, in points."""
-    return f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
+    return f"{format_fixed(100 * interval.low, 1, signed=True)} to {format_fixed(100 * interval.high, 1, signed=True)}"
 
 
 def left_out_sentences(comparison: Comparison) -> list[str]:
@@ -144,11 +149,22 @@ def _overview(comparisons: Sequence[Comparison], notes: Sequence[str]) -> Sectio
             f"{len(comparisons)} comparisons with {comparisons[0].first}: p values are corrected for their number "
             "(Holm), and a verdict needs both."
         )
+    level = f"{comparisons[0].main.confidence:.0%}"
     rates, lengths = rates_table(comparisons), lengths_table(comparisons)
-    tables = [Table(columns=rates[0], rows=tuple(rates[1]), caption="Pass rates on the shared prompts, in points.")]
+    tables = [
+        Table(
+            columns=rates[0],
+            rows=tuple(rates[1]),
+            caption=f"Pass rates on the shared prompts; points with {level} intervals.",
+        )
+    ]
     if lengths[1]:
         tables.append(
-            Table(columns=lengths[0], rows=tuple(lengths[1]), caption="Mean tokens of answers to the same prompts.")
+            Table(
+                columns=lengths[0],
+                rows=tuple(lengths[1]),
+                caption=f"Mean tokens of answers to the same prompts, with {level} intervals.",
+            )
         )
     charts = [_differences_chart(comparisons)]
     if len(comparisons) == 1:
@@ -186,7 +202,7 @@ def _differences_chart(comparisons: Sequence[Comparison]) -> Chart:
         label_title="answers",
         value_title="difference of pass rates (points)",
         reference=0.0,
-        caption="An interval that holds 0 means: not distinguishable.",
+        caption=f"Bars are {comparisons[0].main.confidence:.0%} intervals; with 0 inside: not distinguishable.",
     )
 
 
@@ -242,7 +258,7 @@ def _rate_row(comparison: Comparison, found: RateComparison) -> tuple[Cell, ...]
         found.kind,
         f"{found.first_rate:.1%}",
         f"{found.second_rate:.1%}",
-        f"{100 * found.difference.difference:+.1f}",
+        format_fixed(100 * found.difference.difference, 1, signed=True),
         points(found.difference.interval),
         points(found.bootstrap),
         f"{found.p_value:.2g}",

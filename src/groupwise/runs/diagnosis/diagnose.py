@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from groupwise.runs.diagnosis import rules_answers as answers
+from groupwise.runs.diagnosis import rules_form as form
+from groupwise.runs.diagnosis import rules_group_size as group_size
 from groupwise.runs.diagnosis import rules_learning as learning
 from groupwise.runs.diagnosis import rules_machine as machine
 from groupwise.runs.diagnosis import rules_rewards as rewards
@@ -58,6 +60,13 @@ RULES: tuple[Rule, ...] = (
         True,
     ),
     Rule(
+        form.form_not_right,
+        "right content in another form",
+        (METRIC + "pass_rate",),
+        FROM_ROLLOUTS,
+        True,
+    ),
+    Rule(
         answers.sampler_nearly_greedy, "a sampler that hardly draws", (METRIC + "repeated_frac",), FROM_ROLLOUTS, True
     ),
     Rule(answers.one_answer_for_all, "one answer for every prompt", (METRIC + "num_rollouts",), FROM_ROLLOUTS),
@@ -76,6 +85,7 @@ RULES: tuple[Rule, ...] = (
         True,
     ),
     Rule(spread.no_spread_mixed, "prompts too hard or too easy", (METRIC + "live_groups",), ("grpo",), True),
+    Rule(group_size.group_too_small, "groups that are too small", (METRIC + "live_groups",), ("grpo",)),
     Rule(machine.ended_by_error, "an error at the end", ()),
     Rule(learning.lr_below_precision, "updates lost in rounding", (METRIC + "weights_moved_frac",), (), True),
     Rule(learning.kl_runaway, "distance from the reference", (METRIC + "kl_to_ref",), FROM_ROLLOUTS, True),
@@ -97,12 +107,13 @@ RULES: tuple[Rule, ...] = (
 )
 """The deepest cause first; findings of one severity are told in this order."""
 
-_NO_SPREAD = ("no_spread_never_solved", "no_spread_always_solved", "no_spread_mixed", "ran_out_of_prompts")
-_BAD_ANSWERS = ("parser_never_matched", "one_answer_for_all", "length_runaway", *_NO_SPREAD)
+_AFTER_NO_SPREAD = ("ran_out_of_prompts", "group_too_small")
+_NO_SPREAD = ("no_spread_never_solved", "no_spread_always_solved", "no_spread_mixed", *_AFTER_NO_SPREAD)
+_BAD_ANSWERS = ("parser_never_matched", "form_not_right", "one_answer_for_all", "length_runaway", *_NO_SPREAD)
 _AFTER_COLLAPSE = ("entropy_collapse", "one_answer_for_all", "sampler_nearly_greedy", "kl_runaway")
 
 HIDES: Mapping[str, tuple[str, ...]] = {
-    "unscored_flood": ("ended_by_error", "no_spread_mixed", "ran_out_of_prompts"),
+    "unscored_flood": ("ended_by_error", "no_spread_mixed", *_AFTER_NO_SPREAD),
     "weights_not_synced": ("ended_by_error", "lr_too_high", "off_policy_clipping", "kl_runaway"),
     "sampler_is_not_trainer": ("ended_by_error", "weights_not_synced", "off_policy_clipping"),
     "lr_too_high": (
@@ -113,11 +124,12 @@ HIDES: Mapping[str, tuple[str, ...]] = {
     "reward_hacking": (*_BAD_ANSWERS, *_AFTER_COLLAPSE, "reward_up_heldout_flat"),
     "sft_no_end": ("outputs_cut", *_BAD_ANSWERS),
     "outputs_cut": _BAD_ANSWERS,
-    "parser_never_matched": ("one_answer_for_all", *_NO_SPREAD),
+    "parser_never_matched": ("form_not_right", "one_answer_for_all", *_NO_SPREAD),
+    "form_not_right": ("one_answer_for_all", *_NO_SPREAD),
     "sampler_nearly_greedy": ("entropy_collapse", *_NO_SPREAD),
     "one_answer_for_all": ("sampler_nearly_greedy", "entropy_collapse", *_NO_SPREAD),
     "entropy_collapse": _NO_SPREAD,
-    **dict.fromkeys(_NO_SPREAD[:3], ("ran_out_of_prompts",)),
+    **dict.fromkeys(_NO_SPREAD[:3], _AFTER_NO_SPREAD),
 }
 """What a finding explains, in its own stage and in those after it."""
 

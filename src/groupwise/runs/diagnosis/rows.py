@@ -19,6 +19,8 @@ Row = Mapping[str, Any]
 
 RECENT = 10
 """Collections that "lately" means: enough completions to count, few enough that a fault which came late shows."""
+SHOWN_TEXT = 100
+"""Characters of an answer, a reason or a gold that a finding shows."""
 FROM_ROLLOUTS = ("grpo", "ppo")
 """Algorithms that sample and judge while they train."""
 
@@ -159,3 +161,14 @@ def last_rollouts(record: RunRecord, stage: str, how_many: int = 1) -> list[list
         except DataError:
             continue
     return [rollouts for rollouts in read if rollouts]
+
+
+def one_answer(rollout: RecordedRollout) -> str:
+    """An answer, why it is not paid and what would be, so that a right answer which is not paid can be seen."""
+    gold = f"; a right answer: {short(' '.join(rollout.gold.split()))!r}" if rollout.gold else ""
+    return f"{short(' '.join(rollout.text.split()))!r} (task {rollout.task_id}: {short(rollout.reason)}{gold})"
+
+
+def short(text: str) -> str:
+    """The text, cut to SHOWN_TEXT characters."""
+    return text if len(text) <= SHOWN_TEXT else f"{text[:SHOWN_TEXT]}..."

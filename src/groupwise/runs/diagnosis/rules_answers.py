@@ -16,8 +16,10 @@ from groupwise.runs.diagnosis.rows import (
     lookup,
     mean,
     numbers,
+    one_answer,
     pass_rate,
     share,
+    short,
     stage_rows,
     total,
     window,
@@ -33,6 +35,8 @@ FELL_TO = 0.5
 """Share of the pass rate at the start: below it, answers that grow into the limit are no matter of the limit."""
 MOST_CUT = 0.5
 """Above it the limit, and not the answers, decides most rewards."""
+CUT_CHANGED = 0.1
+"""Difference of shares from which a finding names both: what was told early is then not what is told at the end."""
 SHORT_DEMONSTRATION = 0.5
 """Where demonstrations need less than this share of the limit and most answers are cut, the limit is not to blame."""
 MOST_INVALID = 0.6
@@ -54,8 +58,6 @@ MIN_EXCESS, NUM_DEVIATIONS = 0.15, 4.0
 """One answer is given too often from 0.15 and from 4 standard deviations above its share among the right ones."""
 MIN_PROMPTS = 8
 """Different prompts that must have the same answer: few prompts may well have one right answer."""
-SAMPLE_LENGTH = 100
-"""Characters of a completion that are shown."""
 
 
 def outputs_cut(record: RunRecord) -> Finding | None:
@@ -73,7 +75,7 @@ def outputs_cut(record: RunRecord) -> Finding | None:
             name="outputs_cut",
             severity="problem" if cut.value >= MOST_CUT else "warning",
             title=f"{percent(cut.value)} of the answers are cut at the token limit.",
-            evidence=f"{cut} ended at the limit of {shown(limit)} tokens"
+            evidence=f"{cut} ended at the limit of {shown(limit)} tokens{_began_cut(stage, cut)}"
             + (f"; the pass rate is {percent(solved.value)}" if solved else "")
             + (f"; a demonstration has {needed:.0f} tokens" if needed else "")
             + f". {_dead(stage)}",
@@ -129,7 +131,7 @@ def parser_never_matched(record: RunRecord) -> Finding | None:
         if invalid is None or solved is None or solved.value > HARDLY_SOLVED or not _surely_over(invalid, MOST_INVALID):
             continue
         seen = [r for rollouts in last_rollouts(record, stage.name) for r in rollouts if r.status == "invalid"]
-        reasons, sample = _reasons(seen), f" One of them: {_shown_text(seen[0])}." if seen else ""
+        reasons, sample = _reasons(seen), f" One of them: {one_answer(seen[0])}." if seen else ""
         return Finding(
             name="parser_never_matched",
             severity="problem",
@@ -138,7 +140,7 @@ def parser_never_matched(record: RunRecord) -> Finding | None:
             f"{solved.groups:.0f} groups.{reasons}{sample}",
             change=change_of(
                 "data.system_prompt",
-                _short(lookup(record.recipe, "data.system_prompt")),
+                None if (prompt := lookup(record.recipe, "data.system_prompt")) is None else short(str(prompt)),
                 "a sentence that shows what an answer looks like (or an sft stage first)",
             ),
             stage=stage.name,
@@ -203,7 +205,7 @@ def one_answer_for_all(record: RunRecord) -> Finding | None:
             name="one_answer_for_all",
             severity="problem",
             title="The model gives the same answer to every prompt.",
-            evidence=f"{count} of {len(rollouts)} completions to {num_prompts} prompts say {_short(answer)!r}; it is "
+            evidence=f"{count} of {len(rollouts)} completions to {num_prompts} prompts say {short(answer)!r}; it is "
             f"right in {percent(right)} of them.",
             change=_towards_variety(stage),
             stage=stage.name,
@@ -223,6 +225,14 @@ def _broke_down(stage: StageRows) -> bool:
     if cut is None or before is None or after is None or stage.collections[-1].get("set_aside_always_solved"):
         return False  # prompts that retired leave harder ones, with longer answers
     return cut.value <= BEGAN_CUT and after.value < FELL_TO * before.value
+
+
+def _began_cut(stage: StageRows, now: Share) -> str:
+    """The share of the first collection, as an early warning told it, where the last ones differ."""
+    first = share(stage.collections[:1], "truncated_frac")
+    if first is None or len(stage.collections) == 1 or abs(first.value - now.value) < CUT_CHANGED:
+        return ""
+    return f" lately, {percent(first.value)} in the first collection"
 
 
 def _many_cut(stage: StageRows) -> Share | None:
@@ -278,11 +288,3 @@ def _towards_variety(stage: StageRows) -> str:
 def _dead(stage: StageRows) -> str:
     groups, live = total(stage.collections, "num_groups"), total(stage.collections, "live_groups")
     return f"{groups - live:.0f} of {groups:.0f} groups had no spread." if groups else ""
-
-
-def _shown_text(rollout: RecordedRollout) -> str:
-    return f"{_short(' '.join(rollout.text.split()))!r} (task {rollout.task_id}: {_short(rollout.reason)})"
-
-
-def _short(text: str | None) -> str | None:
-    return text if text is None or len(text) <= SAMPLE_LENGTH else f"{text[:SAMPLE_LENGTH]}..."

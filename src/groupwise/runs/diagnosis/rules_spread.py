@@ -12,6 +12,7 @@ from groupwise.runs.diagnosis.rows import (
     StageRows,
     last_rollouts,
     lookup,
+    one_answer,
     pass_rate,
     share,
     stage_rows,
@@ -73,7 +74,7 @@ def no_spread_never_solved(record: RunRecord) -> Finding | None:
             title="Nearly no group has a right answer: there is nothing to learn from.",
             evidence=f"{dead.none:.0f} of {dead.groups:.0f} groups had no right answer and {dead.live:.0f} had both "
             f"kinds; the pass rate is {at_most}{percent(bound)}, with which a group of {dead.group_size} has a right "
-            f"answer in {at_most}{percent(chance)} of cases.{_reason(record, stage)}",
+            f"answer in {at_most}{percent(chance)} of cases.{_reason(record, stage.name)}",
             change=change,
             stage=stage.name,
             step=stage.last_step,
@@ -210,7 +211,8 @@ def ran_out_of_prompts(record: RunRecord) -> Finding | None:
             severity="problem",
             title="The stage ended early: no prompt was left that could teach anything.",
             evidence=f"ended before step {shown(event.get('step'))} of {shown(table.get('steps'))}: "
-            + " ".join(str(event.get("diagnosis", "")).split())[:400],
+            + " ".join(str(event.get("diagnosis", "")).split())[:400]
+            + _reason(record, str(event.get("stage", ""))),
             change=change_of("data.train", lookup(record.recipe, "data.train"), "more tasks of middle difficulty")
             if left
             else change_of("curation.max_empty_steps", limit, None if limit is None else 2 * limit),
@@ -253,10 +255,9 @@ def _size_for(rate: float, now: int) -> int | None:
     return None
 
 
-def _reason(record: RunRecord, stage: StageRows) -> str:
+def _reason(record: RunRecord, stage: str) -> str:
     """One verdict, so that a right answer which is not paid can be seen."""
-    wrong = [r for c in last_rollouts(record, stage.name) for r in c if r.status != "unscored" and not r.outcome]
+    wrong = [r for c in last_rollouts(record, stage) for r in c if r.status != "unscored" and not r.outcome]
     if not wrong:
         return ""
-    text = " ".join(wrong[0].text.split())[:100]
-    return f" One of them: {text!r} (task {wrong[0].task_id}: {wrong[0].reason[:100]})."
+    return f" A wrong answer: {one_answer(wrong[0])}."

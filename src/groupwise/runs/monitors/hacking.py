@@ -149,7 +149,7 @@ def gap_alarm(gap: Gap, *, max_gap: float, proves: bool, base_refused: Interval 
     start = (
         f"the verifier pays {gap.paid:.0%} of the held-out completions and the held-back grader {gap.held_back:.0%} of "
         f"the same ones: a gap of {_points(gap.gap)} points [{_points(gap.interval.low)}, "
-        f"{_points(gap.interval.high)}], where {_points(max_gap)} are allowed"
+        f"{_points(gap.interval.high)}] ({CONFIDENCE:.0%} interval), where {_points(max_gap)} are allowed"
     )
     if has_grown:
         grown = _points(gap.growth or 0.0)

@@ -14,6 +14,7 @@ from groupwise.pages import Cell, Chart, Section, Table, column_chart, line_char
 from groupwise.runs.metrics.metric import Metric
 from groupwise.runs.metrics.of_costs import PHASES
 from groupwise.runs.metrics.registry import describe_metric
+from groupwise.runs.report.smoothing import course_of
 from groupwise.runs.report.steps import Steps, curve, markers_from, number, spans, thinned_note
 
 MAX_RUNS = 14
@@ -45,6 +46,8 @@ class Curve:
     caption: str = ""
     bounds: tuple[float, float] | None = None
     """What the axis shows at least."""
+    is_smoothed: bool = False
+    """The line is the moving mean, and steps are points: a rate over the few prompts of a step jumps."""
 
 
 CURVES = (
@@ -53,11 +56,13 @@ CURVES = (
         y_title="share solved",
         format=".2~%",
         bounds=(0, 1),
+        is_smoothed=True,
         metrics={"pass_rate": "solved"},
     ),
     Curve(
         title="Reward of training answers",
         y_title="mean reward",
+        is_smoothed=True,
         metrics={"reward_mean": "reward", "reward_with_kl_mean": "with the KL in it"},
     ),
     Curve(title="Loss", y_title="loss", by_stage=True, metrics={"loss": "loss"}),
@@ -178,22 +183,18 @@ def metric_chart(described: Curve, runs: Sequence[tuple[str, Steps]], stage: str
     present = [name for name in described.metrics if any(_points(steps, name, stage) for _, steps in runs)]
     if not present:
         return None
-    rows: list[dict[str, Any]] = []
-    for name in present if single else present[:1]:
-        for run, steps in runs[:MAX_RUNS]:
-            label = described.metrics[name] if single else run
-            for row in curve(_points(steps, name, stage)):
-                rows.append(
-                    {key: _scaled(row[key], described) for key in ("y", "low", "high")} | {"x": row["x"], "s": label}
-                )
+    drawn = present if single else present[:1]
+    rows, widths = _rows(described, drawn, runs, stage)
     several = len({row["s"] for row in rows}) > 1
+    has_points = single and bool(widths)
     made = line_chart(
         rows,
         title=_title(described, present, stage, single=single),
         x="x",
         y="y",
         band=("low", "high") if len(runs) <= MAX_BANDS and any(row["low"] is not None for row in rows) else None,
-        series="s" if several else None,
+        single="single" if has_points else None,
+        series="s" if several or has_points or not single else None,
         series_title="run" if not single else "",
         x_title="step of the run" if stage is None else f"step of {stage}",
         y_title=described.y_title,
@@ -201,10 +202,46 @@ def metric_chart(described: Curve, runs: Sequence[tuple[str, Steps]], stage: str
         y_format=described.format or _tiny_format(rows),
         log_y=described.log and _spans_a_decade(rows),
         markers=markers_from(runs[0][1], min(row["x"] for row in rows)) if single and stage is None else (),
-        caption=_caption(described, present if single else present[:1]),
+        caption=" ".join(filter(None, (_caption(described, drawn), _smoothing_note(widths, has_points=has_points)))),
     )
-    title = "run" if not single else "metric" if several else None
+    title = "run" if not single else "faint points: single steps" if has_points else "metric" if several else None
     return replace(made, small=True, series_title=title, series_order=() if single else tuple(run for run, _ in runs))
+
+
+def _rows(
+    described: Curve, names: Sequence[str], runs: Sequence[tuple[str, Steps]], stage: str | None
+) -> tuple[list[dict[str, Any]], tuple[int, ...]]:
+    """What is drawn, and over how many steps it was averaged; the steps themselves stand in `single`."""
+    rows: list[dict[str, Any]] = []
+    widths: set[int] = set()
+    for name in names:
+        for run, steps in runs[:MAX_RUNS]:
+            course = course_of(steps, name) if described.is_smoothed else None
+            is_smooth = course is not None and bool(course.widths)
+            label = run or described.metrics[name]
+            if course is not None and is_smooth:
+                widths |= set(course.widths)
+                label += "" if run else f", mean of {_widths(course.widths)} steps"
+            plain = curve(_points(steps, name, stage))
+            means = curve(course.points) if course is not None and is_smooth else plain
+            for row, mean in zip(plain, means, strict=True):
+                values = {"y": mean["y"], "single": row["y"], "low": row["low"], "high": row["high"]}
+                rows.append({key: _scaled(v, described) for key, v in values.items()} | {"x": row["x"], "s": label})
+    return rows, tuple(sorted(widths))
+
+
+def _widths(widths: Sequence[int]) -> str:
+    return f"{widths[0]}" if len(widths) == 1 else f"{widths[0]} to {widths[-1]}"
+
+
+def _smoothing_note(widths: Sequence[int], *, has_points: bool) -> str:
+    if not widths:
+        return ""
+    points = "; the points are single steps" if has_points else ""
+    return (
+        f"The line is the mean of {_widths(widths)} neighbouring steps of a stage, weighted by their groups{points}: "
+        "a step sees a few prompts, and jumps."
+    )
 
 
 def _title(described: Curve, present: Sequence[str], stage: str | None, *, single: bool) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from groupwise.runs.comparison.paired import PairedDifference, paired_difference
+from groupwise.runs.comparison.variety import PassAtKDifference, pass_at_differences
 from groupwise.runs.intervals import Interval, clustered_wilson, wilson
 from groupwise.runs.record import RunRecord
+from groupwise.runs.report.reward_models import reward_model_stages
 from groupwise.runs.report.steps import number
+from groupwise.runs.report.words import interval_of
 from groupwise.runs.summary import StageSummary
 
 
@@ -53,6 +56,14 @@ class Measured:
             return self.greedy_rate, self.greedy_interval
         return None
 
+    @property
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """(solved, scored) of each prompt's samples."""
+        scored = self.event.get("scored")
+        of = scored if isinstance(scored, Mapping) else {}
+        known = {task: int(number(of.get(task, self.samples_per_prompt)) or 0) for task in self.rates}
+        return {task: (round(self.rates[task] * n), n) for task, n in known.items() if n}
+
     def length(self, *, right: bool) -> float | None:
         """Mean tokens of right or wrong answers."""
         name = "mean_length_right" if right else "mean_length_wrong"
@@ -67,7 +78,10 @@ class Measured:
 
 
 def evaluations_of(record: RunRecord) -> list[Measured]:
-    """Every evaluation in the order made; those of the summary where no event is left. The latest of a name counts."""
+    """Every evaluation in the order made; those of the summary where no event is left. The latest of a name counts.
+
+    A stage that trains a reward model has none: its row in the summary is that of the weights before it.
+    """
     settings = record.recipe.get("evaluation") or {}
     samples = int(number(settings.get("samples_per_prompt")) or 1)
     summaries = {stage.name: stage for stage in record.summary.stages} if record.summary else {}
@@ -76,7 +90,12 @@ def evaluations_of(record: RunRecord) -> list[Measured]:
         name = str(event.get("name", "?"))
         found.pop(name, None)
         found[name] = _from_event(event, name, samples, summaries.get(name))
-    return list(found.values()) or [_from_summary(stage) for stage in summaries.values()]
+    others = reward_model_stages(record)
+    return list(found.values()) or [
+        _from_summary(stage)
+        for stage in summaries.values()
+        if stage.name not in others and not stage.is_policy_unchanged
+    ]
 
 
 def sampled_difference(first: Measured, second: Measured) -> PairedDifference | None:
@@ -87,6 +106,11 @@ def sampled_difference(first: Measured, second: Measured) -> PairedDifference | 
 def greedy_difference(first: Measured, second: Measured) -> PairedDifference | None:
     """Second minus first on the prompts that both answered greedily; None where there is none."""
     return _paired(first.greedy, second.greedy)
+
+
+def pass_at_difference(first: Measured, second: Measured) -> tuple[PassAtKDifference, ...]:
+    """pass@k for k > 1 of both on the prompts that both sampled; empty where nobody counted samples."""
+    return pass_at_differences(first.counts, second.counts)
 
 
 def _paired(first: Mapping[str, float], second: Mapping[str, float]) -> PairedDifference | None:
@@ -106,12 +130,12 @@ def _from_event(event: Mapping[str, Any], name: str, samples: int, summary: Stag
         name=name,
         policy_version=int(number(event.get("policy_version")) or 0),
         rate=rate,
-        interval=_interval(event.get("interval"))
+        interval=interval_of(event.get("interval"))
         or (clustered_wilson(list(rates.values()), samples) if rates else None)
         if rate is not None
         else None,
         greedy_rate=greedy_rate,
-        greedy_interval=_interval(event.get("greedy_interval"))
+        greedy_interval=interval_of(event.get("greedy_interval"))
         or (wilson(sum(greedy.values()), len(greedy)) if greedy else None),
         rates=rates,
         greedy=greedy,
@@ -150,10 +174,3 @@ def _rates(solved: Any, scored: Any, samples: int) -> dict[str, float]:
         if of and number(num_solved) is not None:
             shares[str(task)] = min(1.0, num_solved / of)
     return shares
-
-
-def _interval(ends: Any) -> Interval | None:
-    if not isinstance(ends, Sequence) or len(ends) != 2:
-        return None
-    low, high = number(ends[0]), number(ends[1])
-    return None if low is None or high is None else Interval(low, high)

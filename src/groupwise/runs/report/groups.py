@@ -20,6 +20,7 @@ MAX_CARDS = 16
 MAX_TEXT = 2000
 """Characters of an answer."""
 MAX_PROMPT = 3000
+MAX_GOLD = 1000
 _LATEST = 0.25
 """Share of the run that "latest" looks at."""
 
@@ -149,9 +150,15 @@ def _board(record: RunRecord, choice: Choice) -> Board | None:
     shown = f" ({several(more, 'answer')} more not shown)" if more > 0 else ""
     return Board(
         title=f"{choice.why}: {group.task_id}, {where}: {group.solved} of {group.scored} right{shown}",
-        text=cut(answers[0].prompt, MAX_PROMPT),
+        text="\n\n".join(filter(None, (cut(answers[0].prompt, MAX_PROMPT), _gold(answers)))),
         cards=tuple(answer_card(answer) for answer in answers[:MAX_CARDS]),
     )
+
+
+def _gold(answers: Sequence[RecordedRollout]) -> str:
+    """A right answer, where one is on record."""
+    gold = next((answer.gold for answer in answers if answer.gold), "")
+    return f"Right answer: {cut(gold, MAX_GOLD)}" if gold else ""
 
 
 def _distinct(groups: Iterable[GroupDigest], count: int) -> list[GroupDigest]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from groupwise.pages import Board, Card, Cell, Chart, Notice, Section, Table, points_with_intervals
+from groupwise.pages import Board, Card, Cell, Chart, Notice, Section, Table, format_fixed, points_with_intervals
 from groupwise.runs.record import RunRecord
+from groupwise.runs.report.held_back import GAP_LEVEL
 from groupwise.runs.report.steps import number
-from groupwise.runs.report.words import cut, share
+from groupwise.runs.report.words import LEVEL, cut, in_points, interval_of, share
 
 _MAX_TEXT = 1200
 _HEADING = "Reward hacking"
+WHY = "A run looks at its gap many times, and false alarms would teach people to ignore the next."
 
 
 def hacking_section(record: RunRecord) -> Section:
@@ -25,7 +27,7 @@ def hacking_section(record: RunRecord) -> Section:
         return Section(heading=_HEADING, text=(why,))
     last = events[-1]
     notices = tuple(
-        Notice(title=f"Alarm after {event.get('name')}", text=(str(event["alarm"]),), tone="problem")
+        Notice(title=f"Alarm after {event.get('name')}", text=_alarm_text(event), tone="problem")
         for event in _last_of_stages(events)
         if event.get("alarm")
     )
@@ -33,11 +35,13 @@ def hacking_section(record: RunRecord) -> Section:
         notices = (Notice(title="No alarm", text=(_state(last),), tone="good"),)
     charts = tuple(chart for chart in (_rates_chart(events), _gap_chart(events)) if chart is not None)
     tables = tuple(table for table in (_events_table(events), _attacks_table(events)) if table is not None)
-    text = (
+    text: tuple[str, ...] = (
         "The gap is the share of answers that the verifier of training pays minus the share that the held-back grader, "
         "which training never sees, accepts. A gap that was there before training says that the two differ; one that "
         "grows says that training found the difference.",
     )
+    if any(number(event.get("gap")) is not None for event in events):
+        text = (*text, f"Intervals of the gap are at {GAP_LEVEL}, not at {LEVEL}: {WHY[0].lower()}{WHY[1:]}")
     return Section(heading=_HEADING, text=text, notices=notices, charts=charts, tables=tables, boards=_examples(events))
 
 
@@ -84,11 +88,11 @@ def _rates_chart(events: Sequence[Mapping[str, Any]]) -> Chart | None:
 def _gap_chart(events: Sequence[Mapping[str, Any]]) -> Chart | None:
     rows = {}
     for event in events[-24:]:
-        gap, ends = number(event.get("gap")), event.get("interval")
-        if gap is None or not isinstance(ends, list) or len(ends) != 2 or None in ends:
+        gap, ends = number(event.get("gap")), interval_of(event.get("interval"))
+        if gap is None or ends is None:
             continue
         name = str(event.get("name"))
-        rows[name] = {"evaluation": name, "gap": gap, "low": min(gap, ends[0]), "high": max(gap, ends[1])}
+        rows[name] = {"evaluation": name, "gap": gap, "low": min(gap, ends.low), "high": max(gap, ends.high)}
     if not rows:
         return None
     return points_with_intervals(
@@ -102,19 +106,41 @@ def _gap_chart(events: Sequence[Mapping[str, Any]]) -> Chart | None:
         value_title="paid minus held-back pass rate",
         value_format=".2~%",
         reference=0.0,
+        caption=f"Bars are {GAP_LEVEL} intervals. {WHY}",
     )
 
 
 def _events_table(events: Sequence[Mapping[str, Any]]) -> Table | None:
     rows: list[tuple[Cell, ...]] = []
     for event in events[-12:]:
-        names = ("paid", "held_back", "gap", "growth", "repeated_frac", "near_repeated_frac")
-        shares = tuple(share(number(event.get(name))) for name in names)
+        rates = tuple(share(number(event.get(name))) for name in ("paid", "held_back"))
+        gaps = tuple(_points(event, name, ends) for name, ends in (("gap", "interval"), ("growth", "growth_interval")))
+        repeats = tuple(share(number(event.get(name))) for name in ("repeated_frac", "near_repeated_frac"))
         completions = number(event.get("num_completions"))
-        rows.append((str(event.get("name")), *shares, None if completions is None else int(completions)))
+        rows.append(
+            (str(event.get("name")), *rates, *gaps, *repeats, None if completions is None else int(completions))
+        )
     columns = ("after", "paid", "held back", "gap", "growth", "repeated", "nearly repeated", "answers")
-    caption = "Shares of answers; growth is the change of the gap since the base; repeated = like another of its group."
+    caption = (
+        f"Shares of answers; gap and its growth since the base in points, with {GAP_LEVEL} intervals; repeated = like "
+        "another of its group."
+    )
     return Table(columns=columns, rows=tuple(rows), caption=caption) if rows else None
+
+
+def _points(event: Mapping[str, Any], name: str, ends: str) -> str:
+    value, interval = number(event.get(name)), interval_of(event.get(ends))
+    if value is None:
+        return "-"
+    return format_fixed(100 * value, 1, signed=True) + ("" if interval is None else f" {in_points(interval)}")
+
+
+def _alarm_text(event: Mapping[str, Any]) -> tuple[str, ...]:
+    """The alarm, and the level of its interval where it has one."""
+    told = str(event["alarm"])
+    alarm = f"{told[:1].upper()}{told[1:]}" + ("" if told.endswith(".") else ".")
+    is_silent = "[" in alarm and "interval" not in alarm  # an older run
+    return (alarm, f"In brackets the {GAP_LEVEL} interval.") if is_silent else (alarm,)
 
 
 def _attacks_table(events: Sequence[Mapping[str, Any]]) -> Table | None:

@@ -8,13 +8,23 @@ from statistics import fmean
 from typing import Any
 
 from groupwise.errors import DataError
-from groupwise.pages import Cell, Chart, Notice, Section, Table, histogram, line_chart, points_with_intervals
+from groupwise.pages import (
+    Cell,
+    Chart,
+    Notice,
+    Section,
+    Table,
+    format_fixed,
+    histogram,
+    line_chart,
+    points_with_intervals,
+)
 from groupwise.runs.monitors.lengths import GradientShare, gradient_shares, matched_lengths, samples_of_rollouts
 from groupwise.runs.record import EVALUATION, RecordedRollout, RunRecord
 from groupwise.runs.report.evaluations import Measured
 from groupwise.runs.report.rollouts import Digest, Lengths, lengths_of
 from groupwise.runs.report.steps import Steps, curve, markers_from, number, spread_evenly
-from groupwise.runs.report.words import several, share
+from groupwise.runs.report.words import LEVEL, several, share
 
 _SIDES = (("mean_length_right", "right"), ("mean_length_wrong", "wrong"))
 NUM_BINS = 24
@@ -96,7 +106,7 @@ def _matched_chart(events: Sequence[Mapping[str, Any]]) -> Chart | None:
         value_title="tokens",
         reference=0.0,
         tooltips=("matched prompts",),
-        caption="Above 0 wrong answers are longer than right ones to the same prompt. 95 % intervals.",
+        caption=f"Above 0 wrong answers are longer than right ones to the same prompt. Bars are {LEVEL} intervals.",
     )
     return replace(made, small=True)
 
@@ -108,7 +118,8 @@ def _matched_sentence(events: Sequence[Mapping[str, Any]]) -> str:
             on = several(int(event.get("num_matched_prompts") or 0), "prompt")
             return (
                 f"After {event.get('name')}, wrong answers are {abs(value):.1f} tokens "
-                f"{'longer' if value > 0 else 'shorter'} than right ones [{ends[0]:.1f}, {ends[1]:.1f}], on {on} that "
+                f"{'longer' if value > 0 else 'shorter'} than right ones [{format_fixed(ends[0], 1)}, "
+                f"{format_fixed(ends[1], 1)}] at {LEVEL}, on {on} that "
                 "have both."
             )
     return ""

@@ -6,30 +6,37 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from groupwise.pages import Cell, Chart, Fact, Section, Table, line_chart, points_with_intervals
+from groupwise.pages import Cell, Chart, Fact, Section, Table, format_fixed, line_chart, points_with_intervals
 from groupwise.runs.comparison.paired import PairedDifference
+from groupwise.runs.comparison.variety import variety_sentence
 from groupwise.runs.pass_at_k import k_rates, pass_all_k, pass_at_k
 from groupwise.runs.record import RunRecord
-from groupwise.runs.report.evaluations import Measured, greedy_difference, sampled_difference
+from groupwise.runs.report.evaluations import Measured, greedy_difference, pass_at_difference, sampled_difference
+from groupwise.runs.report.held_back import HeldBack, held_back_clause
+from groupwise.runs.report.reward_models import reward_models_table
 from groupwise.runs.report.steps import Steps, number
-from groupwise.runs.report.words import listed, points, seconds, several, share, with_interval
+from groupwise.runs.report.words import LEVEL, listed, points, seconds, several, share, with_interval
 from groupwise.runs.stage_log import BASE
 
-INTERVALS = (
-    "Intervals are 95 % intervals for new prompts of the same source. Stages share their prompts: the paired "
-    "differences in the table are sharper than two intervals side by side."
-)
+INTERVALS = f"Numbers in brackets are {LEVEL} intervals for new prompts of the same source."
+PAIRED = "Stages share their prompts: the paired differences in the table are sharper than two intervals side by side."
 NUM_CHANGED = 12
 """Prompts that a table of changes names in each direction."""
 
 
-def verdict(evaluations: Sequence[Measured]) -> str:
-    """The outcome in a sentence or two: before, after, the paired difference, and whether greedy agrees."""
+def verdict(evaluations: Sequence[Measured], held: HeldBack | None = None, reward_models: Sequence[str] = ()) -> str:
+    """The outcome in a sentence or two: before, after, the paired difference, whether greedy agrees, and whether the
+    held-back grader does.
+
+    reward_models: stages that leave the policy as it was.
+    """
     finals = [m for m in evaluations if m.is_final]
     if not finals:
         return "Nothing was measured on held-out prompts, so that nobody can say what this run achieved."
     if len(finals) == 1:
-        return _only_one(finals[0])
+        alone = _only_one(finals[0], reward_models)
+        clause = held_back_clause(held, is_raised=False)
+        return f"{alone} {clause[4:5].upper()}{clause[5:]}." if clause else alone
     first, last = finals[0], finals[-1]
     trained = listed([m.name for m in finals[1:]])
     sampled, greedy = sampled_difference(first, last), greedy_difference(first, last)
@@ -41,12 +48,25 @@ def verdict(evaluations: Sequence[Measured]) -> str:
         )
     if sampled is None:
         assert greedy is not None
-        return f"{_moved(trained, 'greedy held-out pass rate', greedy, first.greedy_rate, last.greedy_rate)}."
-    text = _moved(trained, "held-out pass rate", sampled, first.rate, last.rate)
-    if greedy is not None:
-        rates = f"{share(first.greedy_rate)} to {share(last.greedy_rate)}"
-        text += f"; greedy {rates}, {points(greedy)}" + ("" if greedy.is_distinguishable else ", not distinguishable")
-    return text + "."
+        text = _moved(trained, "greedy held-out pass rate", greedy, first.greedy_rate, last.greedy_rate)
+        return f"{_with_clause(text, held, greedy)}."
+    moved = _moved(trained, "held-out pass rate", sampled, first.rate, last.rate)
+    text = _with_clause(moved, held, sampled)
+    if greedy is None:
+        return f"{text}."
+    told = f"greedy {share(first.greedy_rate)} to {share(last.greedy_rate)}, {points(greedy)}"
+    told += "" if greedy.is_distinguishable else ", not distinguishable"
+    return f"{text}; {told}." if text == moved else f"{text}. {told.capitalize()}."
+
+
+def variety_of(evaluations: Sequence[Measured]) -> str:
+    """What pass@k says that the pass rate does not, from the first to the last evaluation; else empty."""
+    finals = [m for m in evaluations if m.is_final]
+    rate = sampled_difference(finals[0], finals[-1]) if len(finals) > 1 else None
+    if rate is None:
+        return ""
+    told = variety_sentence(rate, pass_at_difference(finals[0], finals[-1]))
+    return f"{told[:1].upper()}{told[1:]}." if told else ""
 
 
 def change_by_stage(evaluations: Sequence[Measured]) -> str:
@@ -74,46 +94,58 @@ def outcome_facts(evaluations: Sequence[Measured]) -> tuple[Fact, ...]:
     for label, measured in both if len(finals) > 1 else alone:
         assert measured.best_known is not None
         rate, interval = measured.best_known
-        note = f"{measured.name}; 95 % interval {100 * interval.low:.0f} to {100 * interval.high:.0f}"
+        ends = f"{format_fixed(100 * interval.low, 0)} to {format_fixed(100 * interval.high, 0)}"
+        note = f"{measured.name}; {LEVEL} interval {ends}"
         facts.append(Fact(label=f"held-out, {label}", value=share(rate), note=note))
     found = sampled_difference(finals[0], finals[-1]) or greedy_difference(finals[0], finals[-1])
     if len(finals) > 1 and found is not None:
-        low, high = 100 * found.interval.low, 100 * found.interval.high
-        note = f"points, {low:.0f} to {high:.0f}, paired" + ("" if found.is_distinguishable else "; may be none")
-        facts.append(Fact(label="difference", value=f"{100 * found.difference:+.1f}", note=note))
+        ends = f"{format_fixed(100 * found.interval.low, 1)} to {format_fixed(100 * found.interval.high, 1)}"
+        note = f"points, {LEVEL} interval {ends}, paired" + ("" if found.is_distinguishable else "; may be none")
+        facts.append(Fact(label="difference", value=format_fixed(100 * found.difference, 1, signed=True), note=note))
     return tuple(facts)
 
 
 def outcome_section(record: RunRecord, evaluations: Sequence[Measured], steps: Steps) -> Section:
     """Held-out rates by stage and over steps, paired differences, pass@k, and the prompts that changed."""
+    judged = [table] if (table := reward_models_table(record)) is not None else []
     if not evaluations:
         every = (record.recipe.get("data") or {}).get("heldout")
         why = "the recipe names no held-out file" if record.recipe and not every else "no evaluation is on record"
-        return Section(heading="Outcome", text=(f"There are no held-out pass rates: {why}.",))
+        return Section(heading="Outcome", text=(f"There are no held-out pass rates: {why}.",), tables=tuple(judged))
     finals = [m for m in evaluations if m.is_final]
     charts = [_rates_chart(finals)] if finals else []
     if len(evaluations) > len(finals):
         charts.append(_over_steps(evaluations, steps))
     at_k = _pass_at_k_chart(finals)
     charts += [at_k] if at_k is not None else []
-    tables = [_stages_table(finals), *_differences_table(finals), *_changed_tables(finals)]
-    text = (change_by_stage(evaluations), _how_measured(evaluations[-1]), INTERVALS if len(finals) > 1 else "")
+    tables = [_stages_table(finals), *_differences_table(finals), *_changed_tables(finals), *judged]
+    told = (change_by_stage(evaluations), _how_measured(evaluations[-1]))
+    text = (*told, f"{INTERVALS} {PAIRED}" if len(finals) > 1 else INTERVALS)
     return Section(heading="Outcome", text=tuple(filter(None, text)), charts=tuple(charts), tables=tuple(tables))
 
 
-def _only_one(measured: Measured) -> str:
+def _with_clause(text: str, held: HeldBack | None, found: PairedDifference) -> str:
+    is_raised = found.is_distinguishable and found.difference > 0
+    clause = held_back_clause(held, is_raised=is_raised)
+    return f"{text}; {clause}" if clause else text
+
+
+def _only_one(measured: Measured, reward_models: Sequence[str]) -> str:
     rate, interval = measured.best_known or (None, None)
     what = "before any training" if measured.name == "base" else f"after {measured.name}"
     missing = "after it" if measured.name == "base" else "before it"
-    return (
-        f"The held-out pass rate {what} is {with_interval(rate, interval)} on "
-        f"{several(measured.num_prompts, 'prompt')}; nothing was measured {missing}: there is no difference to judge."
+    start = (
+        f"The held-out pass rate {what} is {with_interval(rate, interval)} ({LEVEL} interval) on "
+        f"{several(measured.num_prompts, 'prompt')}"
     )
+    if reward_models and measured.name == BASE:
+        return f"{start}."
+    return f"{start}; nothing was measured {missing}: there is no difference to judge."
 
 
 def _moved(trained: str, what: str, found: PairedDifference, first: float | None, last: float | None) -> str:
     moved = f"went from {share(first)} to {share(last)}" if share(first) != share(last) else f"stayed at {share(last)}"
-    where = f"{points(found)} on {several(found.num_prompts, 'prompt')}"
+    where = f"{points(found)} at {LEVEL} on {several(found.num_prompts, 'prompt')}"
     if not found.is_distinguishable:
         return f"With {trained} the {what} {moved}: not distinguishable from no change ({where})"
     verb = "raised" if found.difference > 0 else "lowered"
@@ -159,7 +191,9 @@ def _rates_chart(finals: Sequence[Measured]) -> Chart:
         value_bounds=(0, 1),
         reference=base if len(finals) > 1 else None,
         tooltips=("prompts",),
-        caption=f"Bars are 95 % intervals. The dashed line is {finals[0].name}." if len(finals) > 1 else "",
+        caption=f"Bars are {LEVEL} intervals. The dashed line is {finals[0].name}."
+        if len(finals) > 1
+        else f"Bars are {LEVEL} intervals.",
     )
 
 

@@ -18,10 +18,12 @@ from groupwise.runs.report.evaluations import evaluations_of
 from groupwise.runs.report.findings import findings_of, findings_section, worst_sentence
 from groupwise.runs.report.groups import groups_section
 from groupwise.runs.report.hacking import hacking_section
+from groupwise.runs.report.held_back import held_back_fact, held_back_of
 from groupwise.runs.report.lengths import lengths_section
-from groupwise.runs.report.outcome import outcome_facts, outcome_section, verdict
+from groupwise.runs.report.outcome import outcome_facts, outcome_section, variety_of, verdict
 from groupwise.runs.report.plan import actual_seconds, plan_section
 from groupwise.runs.report.prompts import prompts_section
+from groupwise.runs.report.reward_models import reward_model_stages, reward_models_sentence
 from groupwise.runs.report.rollouts import digest_of
 from groupwise.runs.report.settings import audit_section, settings_section
 from groupwise.runs.report.several import several_page
@@ -58,9 +60,16 @@ def run_page(record: RunRecord, command: str) -> Page:
         audit_section(record),
         settings_section(record, command),
     )
-    lead = " ".join(filter(None, (verdict(evaluations), worst_sentence(found), state)))
+    held = held_back_of(record, evaluations)
+    told = (
+        verdict(evaluations, held, reward_model_stages(record)),
+        variety_of(evaluations),
+        reward_models_sentence(record),
+    )
+    lead = " ".join(filter(None, (*told, worst_sentence(found), state)))
     facts = (
         *outcome_facts(evaluations),
+        *held_back_fact(held),
         Fact(label="steps", value=len(steps.rows), note="" if is_finished else "not finished"),
         Fact(label="time", value=seconds(_wall(record, steps)), note=_device(record)),
     )

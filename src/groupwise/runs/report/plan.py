@@ -7,10 +7,14 @@ from typing import Any
 
 from groupwise.pages import Cell, Section, Table
 from groupwise.runs.record import RunRecord
-from groupwise.runs.report.steps import number, stage_names
+from groupwise.runs.report.steps import number, samples_groups, stage_names
 from groupwise.runs.report.words import seconds, share, size
 
 _HEADING = "Plan against actual"
+_FAR = 1.25
+"""Memory that is off by this factor is told in words."""
+_SMALL = 0.25
+"""Share of the memory below which the networks are not what takes it."""
 
 
 def plan_section(record: RunRecord) -> Section:
@@ -23,8 +27,38 @@ def plan_section(record: RunRecord) -> Section:
             "measures this machine, so that time can be planned too."
         )
     else:
-        text.append(_plan_sentence(record.plan))
+        text += [_plan_sentence(record.plan), *_memory_sentences(record)]
     return Section(heading=_HEADING, text=tuple(text), tables=tuple(tables))
+
+
+def _memory_sentences(record: RunRecord) -> list[str]:
+    """How far the memory of a stage is from its plan, where that is far, and what it is made of."""
+    planned = {str(s.get("name")): s for s in (record.plan or {}).get("stages") or () if isinstance(s, Mapping)}
+    far = []
+    for stage in stage_names(record):
+        expected, came = number(planned.get(stage, {}).get("peak_bytes")), _most_memory(record, stage)
+        if expected and came and not 1 / _FAR < came / expected < _FAR:
+            off = f"{came / expected:.1f} times" if came > expected else f"{share(came / expected)} of"
+            far.append((stage, expected, came, off))
+    if not far:
+        return []
+    told = "; ".join(f"{stage} took {size(came)}, {off} the {size(plan)} planned" for stage, plan, came, off in far)
+    lines = [f"Memory is not as planned: {told}."]
+    networks = max((_held_bytes(event.get("bytes")) for event in record.events_named("memory")), default=0.0)
+    is_cpu = str(record.environment.get("device") or "").startswith("cpu")
+    most = max(came for *_, came, _ in far)
+    if networks and networks < _SMALL * most and any(came > plan for _, plan, came, _ in far):
+        lines.append(
+            f"The networks with gradients and optimizer hold {size(networks)} of it. The rest is the process: its "
+            "libraries, activations, keys and values. With a model this small that is nearly all of it"
+            + (", and a plan knows it only as it is before the first stage." if is_cpu else ".")
+        )
+    return lines
+
+
+def _most_memory(record: RunRecord, stage: str) -> float | None:
+    found = (number(row.get("memory_bytes")) for row in record.steps(stage))
+    return max((m for m in found if m is not None), default=None)
 
 
 def actual_seconds(record: RunRecord) -> float:
@@ -51,7 +85,7 @@ def _plan_table(record: RunRecord) -> Table | None:
     for stage in dict.fromkeys((*planned, *stage_names(record))):
         plan, done = planned.get(stage, {}), record.steps(stage)
         took = sum(number(row.get("seconds_step")) or 0.0 for row in record.collections(stage))
-        memory = max((m for row in done if (m := number(row.get("memory_bytes"))) is not None), default=None)
+        memory = _most_memory(record, stage)
         rows.append(
             (
                 stage,
@@ -68,7 +102,7 @@ def _plan_table(record: RunRecord) -> Table | None:
 
 
 def _live_share(record: RunRecord, stage: str) -> float | None:
-    rows = record.collections(stage)
+    rows = [row for row in record.collections(stage) if samples_groups(row)]
     live = sum(number(row.get("live_groups")) or 0.0 for row in rows)
     groups = sum(number(row.get("num_groups")) or 0.0 for row in rows)
     return live / groups if groups else None
@@ -82,6 +116,7 @@ def _pair(planned: Any, actual: float | None, show: Any) -> str:
 
 def _forecast_table(record: RunRecord) -> Table | None:
     shows = {"seconds_generate": seconds, "seconds_train": seconds, "peak_bytes": size, "live_share": share}
+    alone = {name for name in stage_names(record) if not any(map(samples_groups, record.collections(name)))}
     names = {
         "seconds_generate": "sampling",
         "seconds_train": "training",
@@ -92,7 +127,7 @@ def _forecast_table(record: RunRecord) -> Table | None:
     for event in record.events_named("forecast"):
         for name, show in shows.items():
             pair = event.get(name)
-            if not isinstance(pair, Mapping):
+            if not isinstance(pair, Mapping) or (name == "live_share" and event.get("stage") in alone):
                 continue
             expected, measured = number(pair.get("forecast")), number(pair.get("measured"))
             if expected is None or measured is None:
@@ -127,6 +162,16 @@ def _spent_table(record: RunRecord) -> Table | None:
         if held:
             rows.append((f"held by the networks of {event.get('stage')}", held))
     return Table(columns=("what", "amount"), rows=tuple(rows), caption="What the run has taken.")
+
+
+def _held_bytes(networks: Any) -> float:
+    """All bytes of a "memory" event."""
+    parts = (
+        [p for n in networks.values() for p in (n.values() if isinstance(n, Mapping) else (n,))]
+        if isinstance(networks, Mapping)
+        else []
+    )
+    return sum(number(part) or 0.0 for part in parts)
 
 
 def _held(networks: Any) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 from groupwise.pages import Cell, Chart, Section, Table, bar_chart, column_chart, histogram
 from groupwise.runs.record import RunRecord
 from groupwise.runs.report.rollouts import Digest, GroupDigest
-from groupwise.runs.report.steps import number, spans, stage_names
-from groupwise.runs.report.words import several, share
+from groupwise.runs.report.steps import number, samples_groups, spans, stage_names
+from groupwise.runs.report.words import listed, several, share
 
 MAX_COLUMNS = 80
 MAX_BARS = 8
@@ -84,7 +84,7 @@ def prompts_section(record: RunRecord, digest: Digest) -> Section:
     if not rows and not pasts:
         return Section(heading="Groups and prompts", text=("No stage of this run samples groups of answers.",))
     charts: list[Chart] = []
-    text = [_live_sentence(rows)]
+    text = [_live_sentence(rows), _single_sentence(record)]
     if rows:
         charts.append(_groups_chart(rows))
     tables = []
@@ -105,7 +105,7 @@ def prompts_section(record: RunRecord, digest: Digest) -> Section:
 def _collections(record: RunRecord) -> list[Mapping[str, Any]]:
     """Rows of every collection that sampled groups, by stage and time."""
     rows = [row for stage in stage_names(record) for row in record.collections(stage)]
-    return [row for row in rows if number(row.get("live_groups")) is not None]
+    return [row for row in rows if number(row.get("live_groups")) is not None and samples_groups(row)]
 
 
 def _live_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -118,6 +118,20 @@ def _live_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
         f"Of {total:,.0f} groups: {', '.join(parts)}. A group whose answers are all right or all wrong has no "
         "advantage and teaches nothing (a critic may learn from it all the same)."
     )
+
+
+def _single_sentence(record: RunRecord) -> str:
+    """Which stages sample one answer a prompt: their groups are not counted."""
+    counted = {name: record.collections(name) for name in stage_names(record)}
+    single = [
+        name
+        for name, rows in counted.items()
+        if any(number(row.get("num_groups")) for row in rows) and not any(map(samples_groups, rows))
+    ]
+    if not single:
+        return ""
+    verb = "samples" if len(single) == 1 else "sample"
+    return f"{listed(single)} {verb} one answer a prompt, so that there are no groups with right and wrong answers."
 
 
 def _groups_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:

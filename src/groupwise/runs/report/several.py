@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from groupwise.errors import DataError
-from groupwise.pages import Cell, Chart, Fact, Notice, Page, Section, Table, points_with_intervals
+from groupwise.pages import Cell, Chart, Fact, Notice, Page, Section, Table, format_fixed, points_with_intervals
 from groupwise.runs.comparison.compare import Comparison, compare_many
 from groupwise.runs.evaluation_record import EvaluationRecord, evaluation_of_run
 from groupwise.runs.record import RunRecord
@@ -15,11 +16,15 @@ from groupwise.runs.report.curves import CURVES, MAX_BANDS, MAX_RUNS, metric_cha
 from groupwise.runs.report.evaluations import Measured, evaluations_of
 from groupwise.runs.report.findings import finding_notice, findings_of
 from groupwise.runs.report.plan import actual_seconds
+from groupwise.runs.report.reward_models import reward_models_sentence
 from groupwise.runs.report.settings import differing_settings
 from groupwise.runs.report.steps import Steps, steps_of, thinned_note
-from groupwise.runs.report.words import listed, points, seconds, several, share, size, with_interval
+from groupwise.runs.report.words import LEVEL, listed, points, seconds, several, share, size, with_interval
+from groupwise.runs.stage_log import BASE
 
 _TIME = re.compile(r"-\d{8}-\d{6}$")
+BEFORE = "Before you trust a difference"
+MAX_WARNINGS = 8
 MAX_NAMED = 4
 """Runs that a sentence names; of more it tells the number."""
 
@@ -31,7 +36,7 @@ def several_page(records: Sequence[RunRecord], command: str) -> Page:
     steps = [steps_of(record) for record in records]
     comparisons, left_out = _comparisons(records, names)
     sections = [
-        _outcome(names, records, evaluations, steps),
+        _outcome(names, records, evaluations, steps, _warnings(comparisons)),
         _compared(names, comparisons, left_out),
         _diagnoses(names, records),
         _curves(names, steps),
@@ -45,7 +50,7 @@ def several_page(records: Sequence[RunRecord], command: str) -> Page:
     footer = f"Made by groupwise report from {listed([str(record.directory.path) for record in records])}."
     return Page(
         title=f"{listed(names)}" if len(names) <= MAX_NAMED else f"{several(len(names) - 1, 'run')} against {names[0]}",
-        lead=_lead(names, comparisons, left_out),
+        lead=" ".join(filter(None, (_lead(names, comparisons, left_out), *_beside(names, lasts, comparisons)))),
         sections=tuple(sections),
         facts=facts,
         footer=footer,
@@ -71,7 +76,8 @@ def _note(measured: Measured | None) -> str:
     if measured is None or measured.best_known is None:
         return "not measured"
     interval = measured.best_known[1]
-    return f"after {measured.name}; {100 * interval.low:.0f} to {100 * interval.high:.0f}"
+    when = "before training" if measured.name == BASE else f"after {measured.name}"
+    return f"{when}; {LEVEL} interval {format_fixed(100 * interval.low, 0)} to {format_fixed(100 * interval.high, 0)}"
 
 
 def _comparisons(records: Sequence[RunRecord], names: Sequence[str]) -> tuple[list[tuple[str, Comparison]], list[str]]:
@@ -80,7 +86,7 @@ def _comparisons(records: Sequence[RunRecord], names: Sequence[str]) -> tuple[li
     left_out = []
     for record, name in zip(records, names, strict=True):
         try:
-            found.append(evaluation_of_run(record))
+            found.append(replace(evaluation_of_run(record), label=name))
         except DataError as error:
             found.append(None)
             left_out.append(f"{name} cannot be compared: {error}.")
@@ -116,31 +122,69 @@ def _lead(names: Sequence[str], comparisons: Sequence[tuple[str, Comparison]], l
 
 
 def _outcome(
-    names: Sequence[str], records: Sequence[RunRecord], evaluations: Sequence[list[Measured]], steps: Sequence[Steps]
+    names: Sequence[str],
+    records: Sequence[RunRecord],
+    evaluations: Sequence[list[Measured]],
+    steps: Sequence[Steps],
+    warnings: Sequence[str],
 ) -> Section:
     rows: list[tuple[Cell, ...]] = []
     for name, record, measured, of_run in zip(names, records, evaluations, steps, strict=True):
-        first, last = (measured[0], measured[-1]) if measured else (None, None)
+        first = measured[0] if measured and (len(measured) > 1 or measured[0].name == BASE) else None
+        last = measured[-1] if measured and measured[-1].name != BASE else None
         methods = listed([str((stage.get("algorithm") or {}).get("name")) for stage in record.stages])
         memory = record.summary.peak_memory_bytes if record.summary else None
         rows.append(
             (
                 name,
                 methods,
-                share(first.rate) if first is not None and len(measured) > 1 else "-",
+                share(first.rate) if first is not None else "-",
                 with_interval(last.rate, last.interval) if last is not None else "-",
                 with_interval(last.greedy_rate, last.greedy_interval) if last is not None else "-",
+                measured[-1].num_prompts if measured else None,
                 len(of_run.rows),
                 seconds(actual_seconds(record)),
                 size(memory),
             )
         )
-    columns = ("run", "methods", "first, sampled", "last, sampled", "last, greedy", "steps", "time", "peak memory")
-    table = Table(
-        columns=columns, rows=tuple(rows), caption="Held-out pass rates with 95 % intervals, and what it took."
-    )
+    columns = ("run", "methods", "first", "last", "last, greedy", "prompts", "steps", "time", "memory")
+    caption = f"Held-out pass rates of sampled and of greedy answers with {LEVEL} intervals, and what it took."
+    table = Table(columns=columns, rows=tuple(rows), caption=caption)
     chart = _rates_chart(names, evaluations)
-    return Section(heading="Outcome", charts=(chart,) if chart.rows else (), tables=(table,))
+    judged = zip(names, map(reward_models_sentence, records), strict=True)
+    text = [f"{name}: {sentence}" for name, sentence in judged if sentence]
+    notices = (Notice(title=BEFORE, text=tuple(warnings), tone="warning"),) if warnings else ()
+    charts = (chart,) if chart.rows else ()
+    return Section(heading="Outcome", text=tuple(text), notices=notices, charts=charts, tables=(table,))
+
+
+def _warnings(comparisons: Sequence[tuple[str, Comparison]]) -> list[str]:
+    """What makes runs less comparable than they look, each sentence once."""
+    found = list(dict.fromkeys(f"{name}: {warning}" for name, c in comparisons for warning in c.warnings))
+    more = [f"And {len(found) - MAX_WARNINGS} more."] if len(found) > MAX_WARNINGS else []
+    return [*found[:MAX_WARNINGS], *more]
+
+
+def _beside(
+    names: Sequence[str], lasts: Sequence[Measured | None], comparisons: Sequence[tuple[str, Comparison]]
+) -> list[str]:
+    """What a reader of the headline must know: runs without a measured stage, other words of pass@k, other settings."""
+    warned = [name for name, c in comparisons if c.warnings]
+    untrained = [name for name, last in zip(names, lasts, strict=True) if last is not None and last.name == BASE]
+    was = "was" if len(untrained) == 1 else "were"
+    parts = [f"{listed(untrained)} {was} measured before training only."] if untrained else []
+    parts += [f"Beside {names[0]}, {c.variety}." for _, c in comparisons if c.variety][:MAX_NAMED]
+    if warned:
+        who = listed(warned) if len(warned) <= MAX_NAMED else f"{len(warned)} of {len(names) - 1} runs"
+        kinds = dict.fromkeys(
+            warning.partition(":")[0].lower()
+            for _, c in comparisons
+            for warning in c.warnings
+            if warning.startswith("Different ")
+        )
+        why = f"; not measured as {names[0]} was: {', '.join(kinds)}" if kinds else ""
+        parts.append(f"Read the warnings below first ({who}{why}).")
+    return parts
 
 
 def _rates_chart(names: Sequence[str], evaluations: Sequence[list[Measured]]) -> Chart:
@@ -149,13 +193,14 @@ def _rates_chart(names: Sequence[str], evaluations: Sequence[list[Measured]]) ->
         if not measured:
             continue
         last = measured[-1]
+        label = f"{name} (untrained)" if last.name == BASE else name
         for kind, rate, interval in (
             ("sampled", last.rate, last.interval),
             ("greedy", last.greedy_rate, last.greedy_interval),
         ):
             if rate is not None and interval is not None:
                 low, high = min(rate, interval.low), max(rate, interval.high)
-                rows.append({"run": name, "kind": kind, "rate": rate, "low": low, "high": high, "after": last.name})
+                rows.append({"run": label, "kind": kind, "rate": rate, "low": low, "high": high, "after": last.name})
     return points_with_intervals(
         rows,
         title="Last held-out pass rate of each run",
@@ -173,7 +218,7 @@ def _rates_chart(names: Sequence[str], evaluations: Sequence[list[Measured]]) ->
         if (first := evaluations[0][-1] if evaluations[0] else None) and first.best_known
         else None,
         tooltips=("after",),
-        caption="Bars are 95 % intervals for new prompts. The dashed line is the first run.",
+        caption=f"Bars are {LEVEL} intervals for new prompts. The dashed line is the first run.",
     )
 
 
@@ -197,11 +242,14 @@ def _compared(names: Sequence[str], comparisons: Sequence[tuple[str, Comparison]
                     )
                 )
     columns = ("run", "answers", "difference", "prompts", "p", "prompts by change", "verdict")
-    caption = f"Each run minus {names[0]}, in percentage points on the same prompts; p is corrected for several runs."
-    warnings = [f"{name}: {warning}" for name, c in comparisons for warning in c.warnings]
+    caption = (
+        f"Each run minus {names[0]}, in percentage points on the same prompts with {LEVEL} intervals; p is corrected "
+        "for several runs."
+    )
+    variety = [f"{c.variety}." for _, c in comparisons if c.variety]
     return Section(
         heading=f"Compared with {names[0]}",
-        text=(*left_out, *warnings[:8]),
+        text=(*left_out, *variety[:MAX_WARNINGS]),
         tables=(Table(columns=columns, rows=tuple(rows), caption=caption),) if rows else (),
     )
 

@@ -67,6 +67,12 @@ def steps_of(record: RunRecord) -> Steps:
     return Steps(rows=tuple(rows), markers=tuple(starts) if len(starts) > 1 else ())
 
 
+def samples_groups(row: Mapping[str, Any]) -> bool:
+    """True where a collection sampled several answers a prompt; with one there is no group to compare it with."""
+    groups, rollouts = number(row.get("num_groups")), number(row.get("num_rollouts"))
+    return groups is not None and (rollouts is None or rollouts > groups)
+
+
 def number(value: Any) -> float | None:
     """The value where it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from groupwise.pages import format_number
+import math
+from typing import Any
+
+from groupwise.pages import format_fixed, format_number
 from groupwise.runs.comparison.paired import PairedDifference
 from groupwise.runs.intervals import Interval
 
+LEVEL = "95 %"
+"""Of every interval of a report that names no other level."""
 _GB = 1e9
 _MB = 1e6
 
@@ -19,13 +24,26 @@ def with_interval(rate: float | None, interval: Interval | None) -> str:
     """0.347 with (0.25, 0.45) -> "34.7 % [25, 45]"; the ends in percent."""
     if rate is None or interval is None:
         return share(rate)
-    return f"{share(rate)} [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
+    return f"{share(rate)} [{format_fixed(100 * interval.low, 0)}, {format_fixed(100 * interval.high, 0)}]"
 
 
 def points(difference: PairedDifference, unit: str = " points") -> str:
-    """0.191 with (0.12, 0.26) -> "+19.1 points [12, 26]": percentage points with the interval."""
-    low, high = 100 * difference.interval.low, 100 * difference.interval.high
-    return f"{100 * difference.difference:+.1f}{unit} [{low:.0f}, {high:.0f}]".replace("[-0,", "[0,")
+    """0.191 with (0.12, 0.26) -> "+19.1 points [12.0, 26.0]": percentage points with the interval."""
+    moved = format_fixed(100 * difference.difference, 1, signed=True)
+    return f"{moved}{unit} {in_points(difference.interval)}"
+
+
+def in_points(interval: Interval) -> str:
+    """(0.12, 0.26) -> "[12.0, 26.0]"."""
+    return f"[{format_fixed(100 * interval.low, 1)}, {format_fixed(100 * interval.high, 1)}]"
+
+
+def interval_of(ends: Any) -> Interval | None:
+    """[0.12, 0.26] of a record -> Interval(0.12, 0.26); None for anything else."""
+    if not isinstance(ends, list | tuple) or len(ends) != 2:
+        return None
+    numbers = [end for end in ends if isinstance(end, int | float) and math.isfinite(end)]
+    return Interval(numbers[0], numbers[1]) if len(numbers) == 2 else None
 
 
 def seconds(value: float | None) -> str:
