@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from groupwise.errors import GroupwiseError
 from groupwise.launch.run_state import Run
 from groupwise.runs import read_run, write_atomic
-from groupwise.runs.diagnosis.diagnose import diagnose, diagnose_early, finding_lines, findings_json
+from groupwise.runs.diagnosis.diagnose import coverage, diagnose, diagnose_early, finding_lines, findings_json
 
 FAILED = "failed"
 """The event of a run that ended by an error: {stage, error, message}."""
@@ -59,12 +59,16 @@ def warn_early(run: Run, stage: str, step: int, metrics: Mapping[str, float]) ->
 
 def _tell(run: Run) -> None:
     try:
-        findings = diagnose(read_run(run.directory.path))
+        record = read_run(run.directory.path)
+        findings = diagnose(record)
         write_atomic(run.directory.diagnosis, findings_json(findings))
     except _FAILURES as error:
         run.display.line(f"The run could not be diagnosed ({type(error).__name__}: {error}).")
         return
     if findings:
         run.display.line(f"Diagnosis: {len(findings)} {'finding' if len(findings) == 1 else 'findings'}")
+    else:
+        num_asked = len(coverage(record).asked)
+        run.display.line(f"Diagnosis: nothing wrong was found; {num_asked} questions, `groupwise diagnose` lists them.")
     for line in finding_lines(findings):
         run.display.line(line)
