@@ -147,6 +147,14 @@ def test_leave_one_out_is_the_mean_of_the_others(batch):
         assert_close(advantages[i], expected)
 
 
+@pytest.mark.parametrize("options", [{}, {"std": "sample"}, {"scale": "batch_std"}, {"scale": "centered_batch_std"}])
+def test_a_spread_whose_square_is_zero_is_no_spread(options):
+    rewards = torch.tensor([0.0, 5e-324], dtype=torch.float64)
+    assert group_advantages(rewards, torch.zeros(2, dtype=torch.long), eps=0.0, **options).tolist() == [0.0, 0.0]
+    visible = torch.tensor([0.0, 1e-149], dtype=torch.float64)
+    assert group_advantages(visible, torch.zeros(2, dtype=torch.long), eps=0.0, **options).isfinite().all()
+
+
 def test_a_single_scored_row_has_no_baseline():
     rewards = f64(1, torch.nan, torch.nan, 2)
     scored, group_ids = torch.tensor([True, False, False, True]), torch.tensor([0, 0, 0, 1])

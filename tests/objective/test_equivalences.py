@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -59,6 +59,7 @@ def test_rloo_is_dr_grpo_times_n_over_n_minus_1(rewards):
 
 @settings(deadline=None)
 @given(rewards=st.lists(st.floats(-10, 10), min_size=2, max_size=9))
+@example(rewards=[0.0, 5e-324])
 def test_sample_std_is_population_std_times_a_constant(rewards):
     n, one_group = len(rewards), torch.zeros(len(rewards), dtype=torch.long)
     values = torch.tensor(rewards, dtype=torch.float64)

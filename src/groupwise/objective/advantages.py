@@ -12,6 +12,8 @@ from torch import Tensor
 
 SCALES = ("std", "none", "batch_std", "centered_batch_std")
 STDS = ("population", "sample")
+SMALLEST_SPREAD = 1e-150
+"""Rewards that lie no further apart count as equal: in float64 their variance is 0, and 0 / 0 is no advantage."""
 
 
 class _Centered(NamedTuple):
@@ -53,9 +55,9 @@ def group_advantages(
     std="population" divides by n and gives +1, -1, -1, +1 for rewards 1, 0, 0, 1; std="sample" divides by n - 1.
     Dividing by the group's std weighs prompts that are nearly always or nearly never solved more than the others.
 
-    A group whose rewards are all equal, and a group with a single scored row, has no baseline and gets exactly 0. Rows
-    with scored=False get 0 and move nothing; their reward may be NaN. The result is float64 for float64 rewards and
-    float32 for all others.
+    A group whose rewards are all equal (SMALLEST_SPREAD), and a group with a single scored row, has no baseline and
+    gets exactly 0. Rows with scored=False get 0 and move nothing; their reward may be NaN. The result is float64 for
+    float64 rewards and float32 for all others.
 
     Source: GRPO, arXiv:2402.03300, section 4.1.2; Dr. GRPO, arXiv:2503.20783; batch std: arXiv:2508.08221; centred
     batch std: REINFORCE++, arXiv:2501.03262.
@@ -166,7 +168,7 @@ def _center(
         num_scored=num_scored,
         mean=mean,
         deviation=torch.where(keep, values - mean, 0.0),
-        has_signal=keep & (highest > lowest)[group],
+        has_signal=keep & (highest - lowest > SMALLEST_SPREAD)[group],
     )
 
 
