@@ -118,6 +118,16 @@ def test_a_run_that_finds_the_weakness_is_told_with_what_and_why(tmp_path: Path)
     assert "groupwise variants" in shown
 
 
+def test_where_nothing_is_paid_nothing_is_said_about_a_second_look(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path)
+    watch, display = watch_of(recipe)
+    look_again(watch, "base", 0, judged(recipe, dict.fromkeys(range(20), ("SELECT 77",) * 2)))
+    watch.close()
+    assert hacking_events(watch)[0]["paid"] == 0.0
+    assert "base: the verifier pays none of the held-out completions" in "\n".join(display.lines)
+    assert "no sign" not in "\n".join(display.lines)
+
+
 def test_a_restarted_run_compares_with_the_base_on_disk(tmp_path: Path) -> None:
     recipe = recipe_in(tmp_path)
     first, _ = watch_of(recipe)

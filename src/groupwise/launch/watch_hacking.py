@@ -324,6 +324,8 @@ def _agreement(name: str, gap: Gap) -> str:
     total = gap.num_completions + gap.num_unscored
     if math.isnan(gap.gap) or gap.num_unscored > UNSCORED_SHARE * total:
         return f"{name}: the held-back grader could not judge {gap.num_unscored} of {total} completions"
+    if not gap.num_paid:
+        return f"{name}: the verifier pays none of the held-out completions, so there is nothing to look at twice"
     low, high = 100 * gap.interval.low, 100 * gap.interval.high
     return (
         f"{name}: the held-back grader, which training never sees, pays {gap.held_back:.1%} of the same completions, "
