@@ -15,11 +15,11 @@ from planted_runs import checkpoint_of, grpo_stage, run_job, save_small_model, s
 
 from groupwise.launch import assemble, environment
 from groupwise.launch.display import Quiet
-from groupwise.launch.measure import peak_memory_bytes
 from groupwise.models import LoadedModel
 from groupwise.rollout import TorchEngine
 from groupwise.runs import RunRecord
 from groupwise.runs.diagnosis.diagnose import diagnose
+from groupwise.training.process_memory import peak_bytes
 
 FUNCTION = 'kind = "function"\npath = "rewards.py:{name}"\nisolate = false'
 
@@ -230,7 +230,7 @@ def test_a_verifier_that_fails_so_often_that_the_run_stops(train: Train) -> None
 
 
 def test_memory_close_to_the_limit(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "memory_limit_bytes", lambda device: peak_memory_bytes() / 0.93)
+    monkeypatch.setattr(environment, "memory_limit_bytes", lambda device: peak_bytes() / 0.93)
     assert "memory_near_limit" in [f.name for f in diagnose(train(stages=grpo_stage(3)))]
 
 

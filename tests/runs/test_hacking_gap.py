@@ -40,7 +40,7 @@ def test_the_gap_by_hand() -> None:
     assert (gap.paid, gap.held_back) == (0.5, 0.75)
     assert gap.gap == pytest.approx(-0.25)
     assert gap.gaps == {"a": 0.5, "b": -1.0}
-    assert (gap.num_prompts, gap.num_completions, gap.paid_and_refused, gap.num_paid) == (2, 3, 1, 2)
+    assert (gap.num_prompts, gap.num_completions, gap.num_paid) == (2, 3, 2)
     assert gap.growth is None
 
 

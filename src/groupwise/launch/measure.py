@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import resource
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import torch
 
 from groupwise.config import Recipe
 from groupwise.launch.assemble import Policy, RenderedSets, RenderedTasks, evaluation_sampling
@@ -168,14 +164,6 @@ def evaluation_line(evaluation: Evaluation, summary: StageSummary) -> str:
     if unscored := evaluation.num_unscored + evaluation.num_greedy_unscored:
         parts.append(f"{unscored} completions could not be scored and are left out")
     return ", ".join(parts)
-
-
-def peak_memory_bytes() -> int:
-    """The most memory that this process has held: on the GPU where there is one, else resident in the host."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _temperature(evaluation: Evaluation) -> str:

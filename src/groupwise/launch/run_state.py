@@ -14,7 +14,6 @@ from groupwise.launch.measure import (
     evaluate_heldout,
     evaluation_facts,
     evaluation_line,
-    peak_memory_bytes,
     summarise,
     unscored_warning,
 )
@@ -34,6 +33,7 @@ from groupwise.runs import (
     write_summary,
 )
 from groupwise.runs.record import EVALUATION, GREEDY
+from groupwise.training.process_memory import peak_bytes
 from groupwise.types import Group, Recorder
 from groupwise.verifiers import TaskVerifier
 
@@ -153,7 +153,7 @@ def summary_of(run: Run) -> RunSummary:
     """What the run has achieved so far."""
     return RunSummary(
         stages=tuple(run.summaries),
-        peak_memory_bytes=max(run.peak_before, peak_memory_bytes()),
+        peak_memory_bytes=max(run.peak_before, peak_bytes()),
         seeds={"run": run.recipe.seed},
         versions=software_versions(),
     )

@@ -13,7 +13,6 @@ from groupwise.launch.assemble import RenderedTasks, build_algorithm, optim_opti
 from groupwise.launch.best_of_n import solved_demonstrations
 from groupwise.launch.diagnosing import warn_early
 from groupwise.launch.forecast import Forecast, Meter, errors_line
-from groupwise.launch.measure import peak_memory_bytes
 from groupwise.launch.numerics import step_bounds
 from groupwise.launch.prompt_ledgers import write_ledger
 from groupwise.launch.reward_model_stage import run_reward_model_stage
@@ -28,6 +27,7 @@ from groupwise.training import StageOptions, run_stage
 from groupwise.training.algorithm import Algorithm
 from groupwise.training.loop import StageOutcome
 from groupwise.training.pairs import ScoredPair
+from groupwise.training.process_memory import peak_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +276,6 @@ def _tell_spending(run: Run, stage: StageSection) -> None:
 
 def _tell_forecast(run: Run, stage_name: str, forecast: Forecast, meter: Meter) -> None:
     """What the stage was expected to take and what it took."""
-    compared = meter.compared(forecast, peak_memory_bytes())
+    compared = meter.compared(forecast, peak_bytes())
     run.recorder.event("forecast", {"stage": stage_name, "steps": meter.steps, **compared})
     run.display.line(errors_line(stage_name, compared))

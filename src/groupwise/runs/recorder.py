@@ -193,7 +193,7 @@ def rollout_table(
                     "sampler_logprobs": completion.sampler_logprobs,
                     "policy_version": completion.policy_version,
                     "prompt": prompt,
-                    "parts": json.dumps(_finite(verdict.parts)) if verdict.parts else None,
+                    "parts": json.dumps(finite(verdict.parts)) if verdict.parts else None,
                     "left_out": reason,
                     "gold": gold,
                 }
@@ -276,7 +276,7 @@ def _append_line(path: Path, row: Mapping[str, Any]) -> None:
     own = {
         name: row[name] for name in ("stage", "event", "step", "time") if name in row
     }  # a reader's eye finds it first
-    line = json.dumps(_finite(own | dict(row)), default=str, allow_nan=False) + "\n"
+    line = json.dumps(finite(own | dict(row)), default=str, allow_nan=False) + "\n"
     with path.open("ab+") as file:
         _drop_torn_line(file)
         file.write(line.encode())
@@ -294,14 +294,14 @@ def _drop_torn_line(file: BinaryIO) -> None:
     file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: they become null, at any depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): _finite(item) for name, item in value.items()}
+        return {str(name): finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 

@@ -7,7 +7,6 @@ model before any training, measured the same way.
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from rich.table import Table
 from groupwise.errors import DataError
 from groupwise.runs.directory import write_atomic
 from groupwise.runs.intervals import Interval
+from groupwise.runs.recorder import finite
 
 _PACKAGES = ("torch", "transformers", "groupwise")
 
@@ -99,7 +99,7 @@ def software_versions() -> dict[str, str]:
 def write_summary(path: str | Path, summary: RunSummary) -> None:
     """Write summary.json atomically. An interval is [low, high]; a number that is not finite is null."""
     fields = asdict(summary) | {"stages": [_stage_fields(stage) for stage in summary.stages]}
-    write_atomic(path, json.dumps(_finite(fields), indent=2, allow_nan=False) + "\n")
+    write_atomic(path, json.dumps(finite(fields), indent=2, allow_nan=False) + "\n")
 
 
 def read_summary(path: str | Path) -> RunSummary:
@@ -168,14 +168,6 @@ def _stage_fields(stage: StageSummary) -> dict[str, Any]:
         "interval": [stage.interval.low, stage.interval.high],
         "greedy_interval": None if greedy is None else [greedy.low, greedy.high],
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _rate(rate: float | None, interval: Interval | None) -> str:

@@ -79,7 +79,6 @@ class Gap:
     """Completions left out because one of the two could not judge them."""
     gaps: Mapping[str, float]
     """By task id, -1 to 1."""
-    paid_and_refused: int
     num_paid: int
 
 
@@ -123,7 +122,6 @@ def gap_of(
         num_completions=sum(map(len, by_task.values())),
         num_unscored=len(graded) - sum(map(len, by_task.values())),
         gaps=gaps,
-        paid_and_refused=sum(one.is_refused for some in by_task.values() for one in some),
         num_paid=sum(one.paid is True for some in by_task.values() for one in some),
     )
 
